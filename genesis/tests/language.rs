@@ -1,5 +1,5 @@
-//! `genesis tokenizer`, `pretrain` and `sft` as people call them: from a text to a model that answers, killed runs, and
-//! what is said of files and flags that can't be used.
+//! `genesis tokenizer`, `pretrain`, `sft`, `dpo` and `convert` as people call them: from a text to a model that answers,
+//! killed runs, and what is said of files and flags that can't be used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,6 +125,70 @@ fn from_a_text_to_a_model_that_answers() {
     assert!(answer["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 0), "{answer}");
 }
 
+/// From pairs of answers to a file that is loaded again.
+#[test]
+fn from_pairs_to_a_gguf_file() {
+    let workplace = Workplace::new();
+    done(&mut workplace.pretrain("base", &["--steps", "2"]));
+    let pairs = workplace.path("pairs.jsonl");
+    let line = json!({"prompt": "In the ", "chosen": "beginning", "rejected": "word"});
+    fs::write(&pairs, format!("{line}\n").repeat(4)).expect("pairs");
+    let mut dpo = genesis(&["dpo", "--json", "--sequence-length=32", "--epochs=3", "--lr=1e-3"]);
+    dpo.arg(workplace.path("base/model")).arg("--data").arg(&pairs).arg("--eval-data").arg(&pairs);
+    dpo.args(["--beta=0.5", "--lora-rank=4", "--dora", "--tensorboard", "--out"]);
+    let said = done(dpo.arg(workplace.path("better")));
+    let said: Value = serde_json::from_str(&said).expect("one JSON value");
+    assert_eq!((&said["reward_accuracy"], &said["perplexity"]), (&json!(1.0), &Value::Null));
+    let files = fs::read_dir(workplace.path("better")).expect("a folder").flatten();
+    let is_of_events = |name: &str| name.starts_with("events.out.tfevents.");
+    let mut names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    assert!(names.any(|name| is_of_events(&name)), "no events");
+    let adapter = fs::read_to_string(workplace.path("better/adapter/adapter_config.json"));
+    assert!(adapter.expect("it is saved").contains("\"use_dora\": true"));
+    // A file of 8 bits, and what it says.
+    let (model, file) = (workplace.path("better/model"), workplace.path("better.gguf"));
+    let convert = || {
+        let mut convert = genesis(&["convert", "--dtype", "q8_0"]);
+        convert.arg(&model).arg(&file);
+        convert
+    };
+    let said = done(&mut convert());
+    assert!(said.contains("better.gguf: Q8_0, "), "{said}");
+    assert!(refused(&mut convert()).ends_with("is there already; --overwrite it"));
+    done(convert().arg("--overwrite"));
+    let prompts = workplace.path("prompts.jsonl");
+    fs::write(&prompts, "{\"prompt\": \"In the \"}\n").expect("a file");
+    let mut generate =
+        genesis(&["generate", "--max-tokens", "4", "--temperature", "0", "--prompts"]);
+    let said = done(generate.arg(&prompts).arg(&file));
+    let answer: Value = serde_json::from_str(&said).expect("a line of JSON");
+    assert!(answer["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 0), "{answer}");
+    // What is of pairs is said to who has texts.
+    let config = workplace.path("run.toml");
+    fs::write(&config, "beta = 0.1").expect("a configuration");
+    let mut sft = workplace.sft(&model, "chat", &["--config"]);
+    let why = "error: beta is of pairs, from which `genesis dpo` learns";
+    assert_eq!(refused(sft.arg(&config)), why);
+}
+
+/// What a run would need is said before it, and nothing is written.
+#[test]
+fn a_dry_run_says_what_memory_is_needed() {
+    let workplace = Workplace::new();
+    let said = done(&mut workplace.pretrain("out", &["--dry-run"]));
+    let last = said.lines().last().expect("a line");
+    assert!(last.starts_with("memory on cpu: weights ") && last.ends_with(" at a time"), "{said}");
+    let said = done(&mut workplace.pretrain("out", &["--dry-run", "--json"]));
+    let plan: Value = serde_json::from_str(&said).expect("one JSON value");
+    let bytes = |name: &str| plan[name].as_u64().expect("bytes");
+    assert_eq!(bytes("optimizer_bytes"), 2 * bytes("gradients_bytes"));
+    assert!(bytes("peak_bytes") > bytes("weights_bytes") + bytes("optimizer_bytes"), "{plan}");
+    assert!(!workplace.path("out").exists());
+    // What a run would refuse is refused before it.
+    let said = refused(&mut workplace.pretrain("out", &["--dry-run", "--dora"]));
+    assert!(said.ends_with("train: dora is a kind of adapters; give them a lora_rank"), "{said}");
+}
+
 /// Killed where it stands, in the middle of an epoch, until it is done.
 #[test]
 fn a_killed_run_goes_on_with_the_same_losses() {
@@ -179,6 +243,11 @@ fn what_can_not_be_used_is_said_in_one_line() {
         let mut command = genesis(&["pretrain", "tiny", "--tokenizer"]);
         ends(refused(command.arg(workplace.path("tokenizer")).arg("--data").arg(&data)), end);
     }
+    let parquet = workplace.path("rows.parquet");
+    fs::write(&parquet, "PAR1").expect("a file");
+    let mut command = genesis(&["pretrain", "tiny", "--tokenizer"]);
+    let said = refused(command.arg(workplace.path("tokenizer")).arg("--data").arg(&parquet));
+    ends(said, "rows.parquet: Parquet is not read; write its rows as lines of JSON (.jsonl)");
     // The configuration.
     let config = workplace.path("run.toml");
     for (text, end) in [

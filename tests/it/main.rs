@@ -64,7 +64,17 @@ mod language;
 mod layers;
 /// Products of rows that keep their bits.
 mod linear_rows;
+/// Adapters whose rows have magnitudes.
+mod lm_dora;
+/// GGUF files of models and tokenizers.
+mod lm_export;
 mod lm_gradients;
+/// What memory a step takes.
+mod lm_memory;
+/// Learning from pairs of answers.
+mod lm_preferences;
+/// Events as TensorBoard reads them.
+mod lm_tensorboard;
 mod lm_training;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;

@@ -1,19 +1,23 @@
-//! `genesis sft` and `genesis pretrain`
+//! `genesis sft`, `genesis pretrain` and `genesis dpo`
 //!
 //! What a run is asked to do is a table: the usual values, over them those of `--config`, over them the flags.
 
+mod flags;
+
 use std::path::{Path, PathBuf};
 
+use genesis::Device;
 use genesis::train::language::{
-    Event, Options, Outcome as Trained, Progress, Session, Start, is_new, preset_names, run,
+    Event, MemoryPlan, Options, Outcome as Trained, Preferences, Progress, Session, Start, is_new,
+    plan_memory, preset_names, run,
 };
-use serde::Serialize;
 use serde_json::json;
 
+use self::flags::Flags;
 use super::output::{Lines, path_text};
 use super::progress::Steps;
 use super::signals::Signals;
-use super::values::{device, positive};
+use super::values::device;
 use super::{Failure, Outcome, model, say};
 
 /// Fine-tune a published model on conversations.
@@ -34,176 +38,59 @@ pub(super) struct Pretrain {
     flags: Flags,
 }
 
-/// Flags of a run; a key of --config has the name of a flag.
-#[derive(clap::Args, Serialize)]
-struct Flags {
-    /// Files to learn from: .jsonl with messages, with prompt and completion, or with text; others are texts.
-    #[arg(long, num_args = 1..)]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    data: Vec<PathBuf>,
-    /// Files to be evaluated on.
-    #[arg(long, num_args = 1..)]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    eval_data: Vec<PathBuf>,
-    /// Where metrics, checkpoints and the model go.
+/// Teach a language model which of two answers is the better (DPO).
+#[derive(clap::Args)]
+pub(super) struct Dpo {
+    /// A model as of `sft`.
+    model: Option<String>,
+    /// How much a model that goes away from the first one loses for it; 0.1 without it.
     #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    out: Option<PathBuf>,
-    /// A file of TOML with values of these flags.
+    beta: Option<f64>,
+    /// The probability that a pair's answers are the wrong way round; 0 without it.
     #[arg(long)]
-    #[serde(skip)]
-    config: Option<PathBuf>,
-    /// The folder of the tokenizer; the model's own without it.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokenizer: Option<PathBuf>,
-    /// A file with the chat template; the model's own without it.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chat_template: Option<PathBuf>,
-    /// Passes over the data.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epochs: Option<usize>,
-    /// Steps in all, instead of epochs.
-    #[arg(long, alias = "max-steps", value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    steps: Option<usize>,
-    /// Rows of a forward and backward.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    batch_size: Option<usize>,
-    /// Batches of a step.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    accumulate: Option<usize>,
-    /// Tokens of a row.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sequence_length: Option<usize>,
-    /// Whether samples share rows.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    packing: Option<bool>,
-    /// What of a conversation is learned: assistant or all.
-    #[arg(long, value_parser = ["assistant", "all"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    loss_on: Option<String>,
-    /// The highest learning rate.
-    #[arg(long, alias = "lr")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    learning_rate: Option<f64>,
-    /// The last learning rate, as a share of the highest.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_learning_rate: Option<f64>,
-    /// How the learning rate falls.
-    #[arg(long, value_parser = ["cosine", "linear", "wsd", "constant"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schedule: Option<String>,
-    /// Steps until the highest learning rate.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warmup: Option<usize>,
-    /// Steps of the decay of wsd.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decay: Option<usize>,
-    /// Decay of matrices.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weight_decay: Option<f64>,
-    /// The largest joint norm of gradients; 0 clips nothing.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    clip: Option<f64>,
-    /// What is computed in; bf16 on a GPU, f32 on the CPU without it.
-    #[arg(long, value_parser = ["bf16", "f32"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dtype: Option<String>,
-    /// The seed of order, new weights and dropout.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seed: Option<u32>,
-    /// Train low-rank adapters of this rank, and nothing else.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lora_rank: Option<usize>,
-    /// Their updates are multiplied by alpha / rank.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lora_alpha: Option<f64>,
-    /// The probability with which an input of an adapter is dropped.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lora_dropout: Option<f64>,
-    /// The products with adapters, such as q_proj,v_proj; all but the head without it.
-    #[arg(long, value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    lora_targets: Vec<String>,
-    /// What the weights beside adapters are kept as: whole, stored as the files have them, int8 or int4.
-    #[arg(long, value_parser = ["whole", "stored", "int8", "int4"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lora_base: Option<String>,
-    /// Steps between evaluations; an epoch without it.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    eval_every: Option<usize>,
-    /// Steps between checkpoints; an epoch without it.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    save_every: Option<usize>,
-    /// Checkpoints that stay.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    keep: Option<usize>,
-    /// A prompt that the model goes on with at each evaluation; may be given several times.
-    #[arg(long = "prompt")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    prompts: Vec<String>,
-    /// The most tokens of what it writes.
-    #[arg(long, value_parser = positive)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_tokens: Option<usize>,
-    /// What the model is saved in; as it was trained without it.
-    #[arg(long, value_parser = ["bf16", "f16", "f32"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    save_dtype: Option<String>,
-    /// `cpu`, `cuda` or `cuda:1`; a GPU where there is one.
-    #[arg(long)]
-    #[serde(skip)]
-    device: Option<String>,
-    /// Go on from the newest checkpoint in --out.
-    #[arg(long)]
-    #[serde(skip)]
-    resume: bool,
-    /// Delete what an earlier run wrote to --out; without this or --resume such a folder is refused.
-    #[arg(long, conflicts_with = "resume")]
-    #[serde(skip)]
-    overwrite: bool,
-    /// Print the configuration and end.
-    #[arg(long)]
-    #[serde(skip)]
-    dry_run: bool,
-    /// One JSON value at the end instead of lines.
-    #[arg(long)]
-    #[serde(skip)]
-    json: bool,
+    label_smoothing: Option<f64>,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 pub(super) fn sft(args: &Sft) -> Outcome {
     let options = resolved(&Options::sft(), args.model.as_deref(), &args.flags)?;
-    if is_new(&options.model) {
-        let what =
-            format!("{} is no trained model; `genesis pretrain` begins from it", options.model);
-        return Err(Failure::Message(what));
-    }
+    only_texts(&options)?;
+    only_trained(&options)?;
     train(&options, &args.flags)
 }
 
 pub(super) fn pretrain(args: &Pretrain) -> Outcome {
     let options = resolved(&Options::pretrain(), args.model.as_deref(), &args.flags)?;
+    only_texts(&options)?;
     train(&options, &args.flags)
+}
+
+pub(super) fn dpo(args: &Dpo) -> Outcome {
+    let mut options = resolved(&Options::dpo(), args.model.as_deref(), &args.flags)?;
+    options.beta = args.beta.or(options.beta);
+    options.label_smoothing = args.label_smoothing.or(options.label_smoothing);
+    only_trained(&options)?;
+    train(&options, &args.flags)
+}
+
+/// Refuses a configuration of `genesis dpo`.
+fn only_texts(options: &Options) -> Outcome {
+    match options.beta {
+        None => Ok(()),
+        Some(_) => {
+            Err(Failure::Message("beta is of pairs, from which `genesis dpo` learns".into()))
+        }
+    }
+}
+
+/// Refuses a model that begins from nothing.
+fn only_trained(options: &Options) -> Outcome {
+    if !is_new(&options.model) {
+        return Ok(());
+    }
+    let what = format!("{} is no trained model; `genesis pretrain` begins from it", options.model);
+    Err(Failure::Message(what))
 }
 
 /// The usual values, those of the file over them, those of flags over both.
@@ -238,14 +125,15 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
     let signals = Signals::take()?;
     let lines = Lines::new(flags.json, options.out.is_some());
     lines.line(options.to_toml()?.trim_end());
-    if flags.dry_run {
-        return lines.end();
-    }
     let device = device(flags.device.as_deref())?;
     let path = match is_new(&options.model) {
         true => None,
         false => Some(found(&options.model)?),
     };
+    if flags.dry_run {
+        let plan = plan_memory(options, path.as_deref(), device)?;
+        return lines.end().and_then(|()| tell(plan, device, flags.json));
+    }
     let start = Start::open(options, path.as_deref(), device)?;
     let all = start.model.parameters();
     let count = |trained: bool| -> usize {
@@ -269,6 +157,36 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
     }
 }
 
+/// Tells what memory a run will need.
+fn tell(plan: Option<MemoryPlan>, device: Device, is_json: bool) -> Outcome {
+    let Some(MemoryPlan { weights, gradients, optimizer, activations, peak }) = plan else {
+        let what = "what memory this model or its quantized weights need is not known";
+        return say(if is_json {
+            json!({ "peak_bytes": null }).to_string()
+        } else {
+            what.to_owned()
+        });
+    };
+    if is_json {
+        return say(json!({
+            "weights_bytes": weights,
+            "gradients_bytes": gradients,
+            "optimizer_bytes": optimizer,
+            "activations_bytes": activations,
+            "peak_bytes": peak,
+        }));
+    }
+    let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    say(format_args!(
+        "memory on {device}: weights {}, gradients {}, optimizer {}, activations {}; at most {} at a time",
+        mib(weights),
+        mib(gradients),
+        mib(optimizer),
+        mib(activations),
+        mib(peak)
+    ))
+}
+
 /// Where the files of a model are, downloaded if they must be.
 fn found(name: &str) -> Result<PathBuf, Failure> {
     let files = model::find_named(name)?;
@@ -278,12 +196,17 @@ fn found(name: &str) -> Result<PathBuf, Failure> {
 
 fn report(outcome: &Trained, is_json: bool) -> Outcome {
     let Trained { losses, evaluation, steps, seconds, tokens_per_second, stopped, files } = outcome;
+    let preferences = evaluation.and_then(|evaluation| evaluation.preferences);
     if is_json {
         return say(json!({
             "steps": steps,
             "loss": losses.last(),
             "eval_loss": evaluation.map(|evaluation| evaluation.loss),
-            "perplexity": evaluation.map(|evaluation| evaluation.perplexity()),
+            "perplexity": evaluation
+                .filter(|evaluation| evaluation.preferences.is_none())
+                .map(|evaluation| evaluation.perplexity()),
+            "reward_accuracy": preferences.map(|found| found.accuracy),
+            "reward_margin": preferences.map(|found| found.margin),
             "seconds": seconds,
             "tokens_per_second": tokens_per_second,
             "stopped": stopped,
@@ -300,11 +223,15 @@ fn show(progress: &Steps<'_>, event: Event) {
     match event {
         Event::Note(note) => progress.line(note),
         Event::Step(step) => progress.step(step.step, step.steps, message(&step)),
-        Event::Evaluated(step, found) => progress.line(format!(
-            "step {step}: eval loss {:.4}, perplexity {:.2}",
-            found.loss,
-            found.perplexity()
-        )),
+        Event::Evaluated(step, found) => {
+            let rest = match found.preferences {
+                None => format!("perplexity {:.2}", found.perplexity()),
+                Some(Preferences { accuracy, margin, .. }) => {
+                    format!("accuracy {:.0}%, margin {margin:.3}", accuracy * 100.0)
+                }
+            };
+            progress.line(format!("step {step}: eval loss {:.4}, {rest}", found.loss));
+        }
         Event::Sample { prompt, text } => progress.line(format!("> {prompt}\n{text}")),
     }
 }
@@ -314,6 +241,9 @@ fn message(step: &Progress) -> String {
     let Progress { trained, lr, tokens_per_second, utilization, memory, .. } = step;
     let mut message =
         format!("loss {:.4} lr {lr:.1e} {tokens_per_second:.0} tokens/s", trained.loss);
+    if let Some(Preferences { accuracy, margin, .. }) = trained.preferences {
+        message.push_str(&format!(" accuracy {:.0}% margin {margin:.3}", accuracy * 100.0));
+    }
     if let Some(share) = utilization {
         message.push_str(&format!(" MFU {:.0}%", share * 100.0));
     }

@@ -7,6 +7,7 @@ mod answer;
 mod bench;
 mod chat;
 mod ckpt;
+mod convert;
 mod doctor;
 mod failure;
 mod generate;
@@ -57,6 +58,8 @@ enum Command {
     Sft(Box<language::Sft>),
     /// Train a language model on texts.
     Pretrain(Box<language::Pretrain>),
+    /// Teach a language model which of two answers is the better.
+    Dpo(Box<language::Dpo>),
     /// Train a tokenizer.
     Tokenizer(tokenizer::Args),
     /// Talk with a language model.
@@ -71,6 +74,8 @@ enum Command {
     Mem(mem::Args),
     /// List, check and compare checkpoints.
     Ckpt(ckpt::Args),
+    /// Write a language model as a GGUF file.
+    Convert(convert::Args),
     /// Find the fastest configuration of a kernel.
     Tune(tune::Args),
     /// Time Genesis beside PyTorch, cuBLAS and Triton.
@@ -123,6 +128,7 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Train(args) => train::run(args),
         Command::Sft(args) => language::sft(args),
         Command::Pretrain(args) => language::pretrain(args),
+        Command::Dpo(args) => language::dpo(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Generate(args) => generate::run(args),
@@ -130,6 +136,7 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Run(args) => run::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Ckpt(args) => ckpt::run(args),
+        Command::Convert(args) => convert::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
     }

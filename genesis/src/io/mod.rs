@@ -17,7 +17,10 @@ pub use crate::files::{Mapped, ReadLimits};
 pub use checkpoint::Checkpoint;
 pub use diff::{Difference, diff_checkpoints};
 pub use folder::{Best, Checkpoints, Keep, OnSaveError, Resumed};
-pub use gguf::{GgmlType, GgufArray, GgufFile, GgufTensor, GgufType, GgufValue};
+pub use gguf::{
+    GgmlType, GgufArray, GgufEntry, GgufField, GgufFile, GgufTensor, GgufType, GgufValue,
+    write_gguf,
+};
 pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use npy::{load_npy, load_npz, load_npz_with, save_npy, save_npz};
 pub use safetensors::{SafeTensorsFile, load_safetensors, save_safetensors, save_safetensors_with};

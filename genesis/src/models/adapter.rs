@@ -3,6 +3,7 @@
 //! ```text
 //! model.layers.0.self_attn.q_proj     base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight   [r, in]
 //!                                     base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight   [out, r]
+//!                            DoRA:    base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector   [out]
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::files::{MOST_CONFIG, read_at_most};
 use crate::io::{load_safetensors, save_safetensors_with};
-use crate::nn::{LoraOptions, adapt, adapters};
+use crate::nn::{Adapted, LoraOptions, Parameter, adapt, adapters};
 use crate::tensor::Tensor;
 
 const CONFIG: &str = "adapter_config.json";
@@ -42,7 +43,7 @@ pub fn save_adapter(
     let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
     let mut targets: Vec<&str> = Vec::new();
     for (name, adapted) in &found {
-        for (part, tensor) in [("lora_A", &adapted.lora_a), ("lora_B", &adapted.lora_b)] {
+        for (part, tensor) in parts(adapted) {
             tensors.insert(key(name, part), tensor.tensor().detach());
         }
         targets.extend(name.rsplit('.').next());
@@ -56,6 +57,7 @@ pub fn save_adapter(
         "r": options.rank,
         "lora_alpha": options.alpha,
         "lora_dropout": options.dropout,
+        "use_dora": options.dora,
         "target_modules": targets,
         "bias": "none",
         "fan_in_fan_out": false,
@@ -71,7 +73,7 @@ pub fn save_adapter(
 /// Puts the adapters of a folder beside the weights of a model, which are frozen; gives their options.
 ///
 /// # Errors
-/// If a file is missing or damaged, the adapters are of another kind than LoRA, or do not fit the model.
+/// If a file is missing or damaged, the adapters are of another kind than LoRA or DoRA, or do not fit the model.
 pub fn load_adapter(folder: impl AsRef<Path>, model: &mut dyn CausalLm) -> Result<LoraOptions> {
     let path = folder.as_ref().join(CONFIG);
     let problem = |what: &str| Error::io(format!("{}: {what}", path.display()));
@@ -83,7 +85,7 @@ pub fn load_adapter(folder: impl AsRef<Path>, model: &mut dyn CausalLm) -> Resul
             config["peft_type"]
         )));
     }
-    for key in ["use_dora", "use_rslora", "fan_in_fan_out"] {
+    for key in ["use_rslora", "fan_in_fan_out"] {
         if config[key] == true {
             return Err(problem(&format!("{key} is true, which is not supported")));
         }
@@ -99,6 +101,7 @@ pub fn load_adapter(folder: impl AsRef<Path>, model: &mut dyn CausalLm) -> Resul
         alpha: config["lora_alpha"].as_f64().ok_or_else(|| problem("lora_alpha is no number"))?,
         dropout: config["lora_dropout"].as_f64().unwrap_or(0.0),
         targets,
+        dora: config["use_dora"] == true,
     };
     adapt(model, &options)?;
     let weights = folder.as_ref().join(WEIGHTS);
@@ -111,25 +114,37 @@ pub fn load_adapter(folder: impl AsRef<Path>, model: &mut dyn CausalLm) -> Resul
 /// Copies values into adapters; every tensor must have its place.
 fn fill(model: &dyn CausalLm, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
     let found = adapters(model.as_module());
-    if tensors.len() != 2 * found.len() {
-        let message =
-            format!("{} tensors are not those of {} adapters", tensors.len(), found.len());
+    let places: Vec<(String, &Parameter)> = found
+        .iter()
+        .flat_map(|(name, adapted)| parts(adapted).map(move |(part, own)| (key(name, part), own)))
+        .collect();
+    if tensors.len() != places.len() {
+        let message = format!(
+            "{} tensors are not the {} of {} adapters",
+            tensors.len(),
+            places.len(),
+            found.len()
+        );
         return Err(Error::io(message));
     }
-    for (name, adapted) in &found {
-        for (part, own) in [("lora_A", &adapted.lora_a), ("lora_B", &adapted.lora_b)] {
-            let key = key(name, part);
-            let tensor = tensors.get(&key).ok_or_else(|| Error::io(format!("{key} is missing")))?;
-            if tensor.shape() != own.shape() {
-                let (found, needed) = (tensor.shape(), own.shape());
-                return Err(Error::io(format!("{key} is {found:?}, not {needed:?}")));
-            }
-            no_grad(|| own.detach().copy_(tensor))?;
+    for (key, own) in places {
+        let tensor = tensors.get(&key).ok_or_else(|| Error::io(format!("{key} is missing")))?;
+        if tensor.shape() != own.shape() {
+            let (found, needed) = (tensor.shape(), own.shape());
+            return Err(Error::io(format!("{key} is {found:?}, not {needed:?}")));
         }
+        no_grad(|| own.detach().copy_(tensor))?;
     }
     Ok(())
 }
 
+/// What is trained of an adapter, by the ends of its names.
+fn parts(adapted: &Adapted) -> impl Iterator<Item = (&'static str, &Parameter)> {
+    let low_rank = [("lora_A.weight", &adapted.lora_a), ("lora_B.weight", &adapted.lora_b)];
+    let magnitude = adapted.magnitude.as_ref().map(|own| ("lora_magnitude_vector", own));
+    low_rank.into_iter().chain(magnitude)
+}
+
 fn key(name: &str, part: &str) -> String {
-    format!("base_model.model.{name}.{part}.weight")
+    format!("base_model.model.{name}.{part}")
 }

@@ -52,4 +52,23 @@ impl Fix {
             }
         }
     }
+    /// The tensor of a file from the one of the model: the inverse of [`Fix::apply`].
+    pub(super) fn undo(self, own: &Tensor) -> Result<Tensor> {
+        match self {
+            Fix::Same => Ok(own.clone()),
+            Fix::PlusOne => own.add_scalar(1.0),
+            Fix::Transposed => own.t()?.contiguous(),
+            Fix::Row(_) => Err(Error::op("gguf", "experts are not written")),
+            Fix::PairedRows { heads } => {
+                let shape = own.shape().to_vec();
+                let rows = shape.first().copied().unwrap_or(0);
+                if heads == 0 || !rows.is_multiple_of(2 * heads) {
+                    let message = format!("{rows} rows are no pairs of {heads} heads");
+                    return Err(Error::op("gguf", message));
+                }
+                let halves = [&[heads, 2, rows / heads / 2], &shape[1..]].concat();
+                own.reshape(&halves)?.transpose(1, 2)?.reshape(&shape)
+            }
+        }
+    }
 }

@@ -350,6 +350,20 @@ const OUTSIDE: &[(&str, &str)] = &[
 ];
 
 impl GgufNames {
+    /// The architecture that GGUF has for a model type that files are written of, and its names.
+    pub(super) fn written(
+        model_type: &str,
+        (heads, kv_heads): (usize, usize),
+    ) -> Option<(&'static str, GgufNames)> {
+        let (architecture, kind) = match model_type {
+            "llama" | "mistral" => ("llama", Kind::Llama),
+            "qwen2" => ("qwen2", Kind::Qwen2),
+            "qwen3" => ("qwen3", Kind::Qwen3),
+            _ => return None,
+        };
+        Some((architecture, GgufNames { kind, heads, kv_heads }))
+    }
+
     /// The name of a tensor of the model in the file, and how it is stored there.
     pub(super) fn find(&self, name: &str) -> Option<(String, Fix)> {
         let (part, end) = name.rsplit_once('.')?;

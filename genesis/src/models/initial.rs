@@ -11,6 +11,7 @@
 //! `_init_weights` of transformers; Radford et al., 2019, 2.3 for GPT-2.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 use serde_json::{Map, Value};
 
 use super::blueprint::Blueprint;
@@ -61,6 +62,23 @@ pub fn initialize(config: &Map<String, Value>, options: &LoadOptions) -> Result<
     }
     replace(&mut *model, &all);
     model.requires_grad_(options.trainable)?;
+    let config = ModelConfig::of(model_type, dtype, config.clone(), Map::new());
+    Ok(Loaded { model: model.into(), config })
+}
+
+/// [`initialize`] without memory for parameters, see [`outline`](super::outline).
+///
+/// # Errors
+/// If a setting is missing, out of range or not supported, with its key.
+pub fn outline_of(config: &Map<String, Value>) -> Result<Loaded> {
+    let mut settings = Settings::of(config.clone(), "config.json");
+    let (build, _) = architecture(&settings)?;
+    let dtype = dtype_of(&mut settings)?;
+    let plan =
+        Blueprint::without_weights(settings.source(), Creation { dtype, device: Device::Cpu })?;
+    let model_type = settings.text("model_type")?.unwrap_or_default();
+    let model = build(&mut settings, &plan)?;
+    settings.finish()?;
     let config = ModelConfig::of(model_type, dtype, config.clone(), Map::new());
     Ok(Loaded { model: model.into(), config })
 }

@@ -97,6 +97,24 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
     Ok(Loaded { model: model.into(), config })
 }
 
+/// A language model without memory: every parameter has its shape and none has values, so that it can be asked what it
+/// would take.
+///
+/// # Errors
+/// As of [`load`], as far as files are read: the configuration and the names of tensors.
+pub fn outline(path: impl AsRef<Path>) -> Result<Loaded> {
+    let mut files = Files::open(path.as_ref())?;
+    let (build, _) = architecture(&files.settings)?;
+    let dtype = dtype_of(&mut files.settings)?;
+    let at = Creation { dtype, device: Device::Cpu };
+    let plan = Blueprint::new(files.settings.source(), &shapes(&files.weights)?, at)?;
+    let model_type = files.settings.text("model_type")?.unwrap_or_default();
+    let model = build(&mut files.settings, &plan)?;
+    files.settings.finish()?;
+    let config = ModelConfig::of(model_type, dtype, files.config, files.generation);
+    Ok(Loaded { model: model.into(), config })
+}
+
 /// What builds the decoder of a configuration, and the prefix of its names without the head.
 pub(super) fn architecture(
     settings: &Settings,

@@ -44,7 +44,8 @@ impl Norm {
     /// # Errors
     /// If shapes differ, or the last extent is not that of the weight.
     pub fn after_add(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
-        if self.offset != 0.0 {
+        // Under autocast products are of 16 bits beside a stream in f32.
+        if self.offset != 0.0 || x.dtype() != y.dtype() {
             let sum = x.add(y)?;
             let normed = self.forward(&sum)?;
             return Ok((sum, normed));

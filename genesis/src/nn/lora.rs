@@ -9,8 +9,16 @@
 //! merged: W + scale * B A
 //! ```
 //!
+//! *DoRA* trains the length of each row of the weight apart from its direction:
+//!
+//! ```text
+//! y = x V^T * m / |V|     V = W + scale * B A     m [out] begins as the lengths |W| of the rows, so that y = x W^T
+//! ```
+//!
+//! The lengths `|V|` count as constants in the backward, as section 4.3 of the paper has it.
+//!
 //! # Source
-//! arXiv:2106.09685; names, defaults and initial values of the `peft` library.
+//! arXiv:2106.09685, arXiv:2402.09353 (DoRA); names, defaults and initial values of the `peft` library.
 
 use super::module::{Seen, SeenMut};
 use super::weight::{Adapted, Weight};
@@ -33,12 +41,14 @@ pub struct LoraOptions {
     pub dropout: f64,
     /// The last parts of the names of the products, `q_proj`, or whole names; `all-linear` is every product but the head.
     pub targets: Vec<String>,
+    /// Whether the lengths of rows are trained apart from their directions (*DoRA*).
+    pub dora: bool,
 }
 
 impl Default for LoraOptions {
     fn default() -> LoraOptions {
         let targets = vec![ALL_LINEAR.to_owned()];
-        LoraOptions { rank: 8, alpha: 16.0, dropout: 0.0, targets }
+        LoraOptions { rank: 8, alpha: 16.0, dropout: 0.0, targets, dora: false }
     }
 }
 
@@ -81,8 +91,8 @@ impl LoraOptions {
 /// order.
 ///
 /// # Errors
-/// If options contradict each other, a target names no product, one has an adapter already, or memory runs out. The
-/// error of a target names those that there are.
+/// If options contradict each other, a target names no product, one has an adapter already, a row has no direction that
+/// DoRA could keep, or memory runs out. The error of a target names those that there are.
 /// # Examples
 /// ```no_run
 /// # fn main() -> genesis::Result<()> {
@@ -129,7 +139,7 @@ pub fn adapt<M: Module + ?Sized>(model: &mut M, options: &LoraOptions) -> Result
     failed.map_or(Ok(adapted), Err)
 }
 
-/// Puts the updates of all adapters into their weights, which are whole then; gives how many there were.
+/// Puts the updates of all adapters, and magnitudes of rows, into their weights, which are whole then; gives how many there were.
 ///
 /// # Numerics
 /// The sum is formed in f32 and rounded once to the dtype of the weight. A weight that other modules have too stays as
@@ -171,14 +181,24 @@ fn adapter(base: Weight, options: &LoraOptions) -> Result<Adapted> {
     let at = Creation { dtype: accumulate_dtype(dtype), device };
     let bound = 1.0 / (inputs.max(1) as f64).sqrt();
     let a = Tensor::uniform(&[options.rank, inputs], -bound, bound, at)?;
-    Ok(Adapted {
+    let mut adapted = Adapted {
         base,
         lora_a: Parameter::new(a)?,
         lora_b: Parameter::new(Tensor::zeros(&[outputs, options.rank], at)?)?,
+        magnitude: None,
         scale: options.alpha / options.rank as f64,
         dropout: options.dropout,
         training: Training::default(),
-    })
+    };
+    if options.dora {
+        let lengths = adapted.lengths()?;
+        let shortest = if outputs > 0 { lengths.min()?.item()? } else { 1.0 };
+        if shortest.is_nan() || shortest <= 0.0 {
+            return Err(Error::op(NAME, "a row of a weight is 0, and has no direction for DoRA"));
+        }
+        adapted.magnitude = Some(Parameter::new(lengths)?);
+    }
+    Ok(adapted)
 }
 
 /// The names of all products.

@@ -226,6 +226,7 @@ impl Part for Adapted {
         }
         visitor.part("lora_A", &self.lora_a);
         visitor.part("lora_B", &self.lora_b);
+        visitor.part("lora_magnitude_vector", &self.magnitude);
         visitor.part("", &self.training);
     }
 
@@ -237,5 +238,6 @@ impl Part for Adapted {
         }
         visitor.part("lora_A", &mut self.lora_a);
         visitor.part("lora_B", &mut self.lora_b);
+        visitor.part("lora_magnitude_vector", &mut self.magnitude);
     }
 }

@@ -4,6 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::training::Training;
+use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::launch::deferred_norm::DeferredNorm;
 use crate::ops::QuantizedWeight;
@@ -33,6 +34,8 @@ pub struct Adapted {
     pub lora_a: Parameter,
     /// `B`: `[out, r]`
     pub lora_b: Parameter,
+    /// The length of each row of the weight, where it is trained apart from its direction (*DoRA*): `[out]`
+    pub magnitude: Option<Parameter>,
     /// Factor of the update.
     pub scale: f64,
     /// The probability with which an input of the adapter is dropped in training.
@@ -156,30 +159,62 @@ impl From<Parameter> for Weight {
 impl Adapted {
     /// `x W^T + b`, and what the adapter adds.
     fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        let y = self.base.product(x, bias)?;
-        let dropped = match self.training.is_on() && self.dropout > 0.0 {
-            true => x.dropout(self.dropout)?,
-            false => x.clone(),
+        let is_dropping = self.training.is_on() && self.dropout > 0.0;
+        let dropped = if is_dropping { x.dropout(self.dropout)? } else { x.clone() };
+        let Some(magnitude) = &self.magnitude else {
+            let y = self.base.product(x, bias)?;
+            return y.add(&self.update(&dropped)?.to_dtype(y.dtype())?);
         };
+        let y = self.base.product(x, None)?; // [.., out]
+        // What is dropped is dropped for the whole change of the weight, whose direction the rows' factors are a part of.
+        let kept = if is_dropping { self.base.product(&dropped, None)? } else { y.clone() };
+        let sum = kept.add(&self.update(&dropped)?.to_dtype(y.dtype())?)?;
+        let turned = sum.mul(&self.row_factors(magnitude)?)?.to_dtype(y.dtype())?;
+        let y = if is_dropping { y.sub(&kept)?.add(&turned)? } else { turned };
+        match bias {
+            Some(bias) => y.add(&bias.to_dtype(y.dtype())?),
+            None => Ok(y),
+        }
+    }
+
+    /// `scale x A^T B^T`: `[.., out]`
+    fn update(&self, x: &Tensor) -> Result<Tensor> {
         let product = |x: &Tensor, weight: &Parameter| match x.dtype() {
             DType::F64 => x.matmul(&weight.t()?),
             _ => x.linear_rows(weight, None),
         };
-        let low = product(&dropped, &self.lora_a)?; // [.., r]
-        let update = product(&low, &self.lora_b)?.mul_scalar(self.scale)?; // [.., out]
-        y.add(&update.to_dtype(y.dtype())?)
+        let low = product(x, &self.lora_a)?; // [.., r]
+        product(&low, &self.lora_b)?.mul_scalar(self.scale)
     }
 
-    /// The weight with the update in it, `[out, in]`, whole.
-    pub(super) fn merged(&self) -> Result<Tensor> {
+    /// `W + scale B A`, in the dtype of the adapter: `[out, in]`
+    fn updated(&self) -> Result<Tensor> {
         let wide = self.lora_a.dtype();
         let base = match &self.base {
             Weight::Quantized(weight) => weight.dequantize(wide)?,
             Weight::Whole(weight) => weight.to_dtype(wide)?,
             Weight::Adapted(_) => return Err(Error::op("lora", "an adapter has an adapter")),
         };
+        base.add(&self.lora_b.matmul(&self.lora_a)?.mul_scalar(self.scale)?.to_dtype(wide)?)
+    }
+
+    /// The lengths of the rows of [`Adapted::updated`], as a constant: `[out]`
+    pub(super) fn lengths(&self) -> Result<Tensor> {
+        no_grad(|| self.updated()?.vector_norm(2.0, &[1], false))
+    }
+
+    /// What each row is multiplied by to have its magnitude: `[out]`
+    fn row_factors(&self, magnitude: &Parameter) -> Result<Tensor> {
+        magnitude.div(&self.lengths()?)
+    }
+
+    /// The weight with the update in it, `[out, in]`, whole.
+    pub(super) fn merged(&self) -> Result<Tensor> {
         let (_, dtype) = self.base.place();
-        let update = self.lora_b.matmul(&self.lora_a)?.mul_scalar(self.scale)?;
-        base.add(&update)?.to_dtype(dtype)
+        let mut whole = self.updated()?;
+        if let Some(magnitude) = &self.magnitude {
+            whole = whole.mul(&self.row_factors(magnitude)?.unsqueeze(1)?)?; // [out, in] * [out, 1]
+        }
+        whole.to_dtype(dtype)
     }
 }

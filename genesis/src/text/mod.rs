@@ -14,6 +14,7 @@ mod clock;
 mod decoding;
 mod generation_tags;
 mod gguf;
+mod gguf_fields;
 mod json;
 mod pre_tokenizer;
 mod pretrained;

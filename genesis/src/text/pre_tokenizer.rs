@@ -81,6 +81,55 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     Some(PreTokenizer { normalizer, steps, ignore_merges })
 }
 
+/// Names that files are written with: of those that stand for the same, the one of the best known model.
+const WRITTEN: [&str; 11] = [
+    "gpt-2",
+    "smollm",
+    "llama-bpe",
+    "dbrx",
+    "qwen2",
+    "qwen35",
+    "gpt-4o",
+    "tekken",
+    "deepseek-v3",
+    "falcon",
+    "default",
+];
+
+/// GGUF's name for how a `tokenizer.json` cuts texts; none where there is none.
+pub(super) fn name_of(json: &Value) -> Option<&'static str> {
+    let normalizer = &json["normalizer"];
+    let ignores = json["model"]["ignore_merges"].as_bool().unwrap_or(false);
+    let steps = cuts(&json["pre_tokenizer"]);
+    let is_same = |name: &&&str| {
+        pre_tokenizer(name).is_some_and(|own| {
+            own.normalizer == *normalizer
+                && own.ignore_merges == ignores
+                && cuts(&own.steps) == steps
+        })
+    };
+    WRITTEN.iter().find(is_same).copied()
+}
+
+/// The steps of a pre-tokenizer, without what changes no cut.
+fn cuts(steps: &Value) -> Vec<Value> {
+    match steps["pretokenizers"].as_array() {
+        Some(list) => list.iter().flat_map(cuts).collect(),
+        None => {
+            let mut step = steps.clone();
+            if let Some(keys) = step.as_object_mut() {
+                keys.remove("trim_offsets");
+                // Its own cut is made where it does not say.
+                let is_bytes = keys.get("type").is_some_and(|ty| ty == "ByteLevel");
+                if is_bytes && !keys.contains_key("use_regex") {
+                    keys.insert("use_regex".to_owned(), true.into());
+                }
+            }
+            vec![step]
+        }
+    }
+}
+
 /// A cut around every match.
 fn split(pattern: &str) -> Value {
     let pattern = json!({"Regex": pattern});
@@ -95,4 +144,27 @@ fn byte_level(use_regex: bool) -> Value {
         "trim_offsets": true,
         "use_regex": use_regex,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_name_stands_for_has_that_name() {
+        for name in WRITTEN {
+            let own = pre_tokenizer(name).unwrap();
+            let mut json = json!({
+                "normalizer": own.normalizer,
+                "pre_tokenizer": own.steps,
+                "model": {"ignore_merges": own.ignore_merges},
+            });
+            assert_eq!(name_of(&json), Some(name));
+            json["pre_tokenizer"] = json!({"type": "Whitespace"});
+            assert_eq!(name_of(&json), None);
+        }
+        let bare =
+            json!({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model": {}});
+        assert_eq!(name_of(&bare), Some("gpt-2"));
+    }
 }

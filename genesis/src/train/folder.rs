@@ -26,6 +26,8 @@ pub(super) const RESOLVED: &str = "config.toml";
 pub(super) const EXPORTED: &str = "model";
 /// Its adapters.
 pub(super) const ADAPTER: &str = "adapter";
+/// What names of TensorBoard's files begin with.
+pub(super) const EVENTS: &str = "events.out.tfevents.";
 
 /// Where a run writes, and what it does with what is there.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +80,7 @@ fn lock(out: &Path, mut note: impl FnMut(String)) -> Result<File> {
     match file.try_lock() {
         Ok(()) => {
             // Who it is, for the message of another; the lock itself needs no text.
-            let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            let text = format!("process {} on {}", std::process::id(), host.trim());
+            let text = format!("process {} on {}", std::process::id(), host());
             let _ = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
             Ok(file)
         }
@@ -99,6 +100,12 @@ fn lock(out: &Path, mut note: impl FnMut(String)) -> Result<File> {
             Ok(file)
         }
     }
+}
+
+/// The name of this machine.
+pub(super) fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// Whether a folder holds anything that a run wrote.
@@ -126,6 +133,11 @@ fn clear(out: &Path) -> Result<()> {
                 return Err(problem(&path, &error));
             }
             _ => {}
+        }
+    }
+    for entry in fs::read_dir(out).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(EVENTS) {
+            fs::remove_file(entry.path()).map_err(|error| problem(&entry.path(), &error))?;
         }
     }
     for folder in [EXPORTED, ADAPTER].map(|name| out.join(name)) {

@@ -10,6 +10,7 @@ pub mod language;
 pub mod models;
 mod record;
 mod run;
+mod tensorboard;
 mod text;
 mod vae;
 

@@ -11,7 +11,9 @@ use genesis::data::{
     Sampler, SequentialSampler, SubsetRandomSampler, TensorDataset, TokenWindows, Tokens,
     Transform, WeightedRandomSampler, random_split, read_idx_with, shuffled,
 };
-use genesis::io::{self, Checkpoint, Checkpoints, Keep, ReadLimits};
+use genesis::io::{
+    self, Checkpoint, Checkpoints, GgmlType, GgufEntry, GgufField, GgufFile, Keep, ReadLimits,
+};
 use genesis::{Device, Result, Tensor};
 
 use super::calls::{Row, done};
@@ -228,6 +230,23 @@ fn files(rows: &mut Vec<Row>) {
         let path = path("x.safetensors");
         io::save_safetensors(&path, &named(g))?;
         done(io::load_safetensors(&path, g.at()).map(|all| all.into_values().collect::<Vec<_>>()))
+    });
+    row("write_gguf", |g| {
+        let path = path("x.gguf");
+        let types: Vec<GgmlType> = GgmlType::all().collect();
+        let entry = GgufEntry { name: "w".to_owned(), shape: g.sizes(), ty: g.one(&types) };
+        let field = match g.v() {
+            true => GgufField::Bool(g.v()),
+            false => GgufField::Strings(vec!["a".to_owned(); g.below(3)]),
+        };
+        let values = match g.v::<bool>() {
+            true => entry.shape.iter().try_fold(1, |n: usize, &extent| n.checked_mul(extent)),
+            false => None,
+        };
+        let values = vec![0.5; values.filter(|&n| n < 4096).unwrap_or(7)];
+        io::write_gguf(&path, &[("key".to_owned(), field)], &[entry], |_| Ok(values.clone()))?;
+        let read = GgufFile::open(&path)?.dequantized("w")?;
+        done(Tensor::from_slice_on(&read, &[read.len()], Device::Cpu))
     });
     row("ReadLimits", |g| {
         let (path, limits): (_, ReadLimits) = (path("x.npz"), g.v());

@@ -87,8 +87,9 @@ fn low_rank(rows: &mut Vec<Row>) {
         };
         let mut layer = Projection { weight, bias: None };
         let target = g.one(&["all-linear", "weight", "", "q_proj"]).to_owned();
+        let targets = vec![target];
         let options =
-            LoraOptions { rank: g.v(), alpha: g.v(), dropout: g.v(), targets: vec![target] };
+            LoraOptions { rank: g.v(), alpha: g.v(), dropout: g.v(), targets, dora: g.v() };
         adapt(&mut layer, &options)?;
         let _ = layer.forward(&g.tensor());
         let found: Vec<(String, Adapted)> = adapters(&layer);

@@ -9,11 +9,13 @@
 
 mod blocks;
 mod cursor;
+mod encode;
 mod parse;
 mod super_blocks;
 mod tensor;
 mod ty;
 mod value;
+mod write;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use std::sync::Arc;
 pub use tensor::GgufTensor;
 pub use ty::GgmlType;
 pub use value::{GgufArray, GgufType, GgufValue};
+pub use write::{GgufEntry, GgufField, write_gguf};
 
 use crate::error::{Error, Result};
 use crate::files::Mapped;

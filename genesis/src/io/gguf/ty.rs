@@ -124,6 +124,11 @@ impl GgmlType {
         &ROWS[self as usize]
     }
 
+    /// Its number in files.
+    pub(super) fn number(self) -> u32 {
+        self.row().number
+    }
+
     /// Its name as llama.cpp writes it: `Q4_K`.
     pub fn name(self) -> &'static str {
         self.row().name

@@ -38,6 +38,21 @@ pub struct Sample {
     pub targets: Vec<Option<u32>>,
 }
 
+impl Sample {
+    /// What fits into `length` inputs of a document that is one sample.
+    pub(super) fn of(encoded: &Encoded, length: usize) -> Sample {
+        let count = encoded.tokens.len().min(length + 1);
+        let inputs = encoded.tokens[..count.saturating_sub(1)].to_vec();
+        let target = |at: usize| encoded.is_learned[at].then_some(encoded.tokens[at]);
+        Sample { inputs, targets: (1..count).map(target).collect() }
+    }
+
+    /// The number of tokens that are learned.
+    pub(super) fn learned(&self) -> usize {
+        self.targets.iter().flatten().count()
+    }
+}
+
 impl Corpus {
     /// The samples of documents, of at most `length` inputs each.
     ///
@@ -48,8 +63,9 @@ impl Corpus {
             let numbered = |error: Error| Error::io(format!("document {}: {error}", index + 1));
             encoder.encode(document).map_err(numbered)
         };
-        let encoded: Vec<Encoded> =
-            documents.par_iter().enumerate().map(encode).collect::<Result<_>>()?;
+        // Of several errors the first is told, whichever thread was faster.
+        let encoded: Vec<Result<Encoded>> = documents.par_iter().enumerate().map(encode).collect();
+        let encoded: Vec<Encoded> = encoded.into_iter().collect::<Result<_>>()?;
         let mut corpus = Corpus::default();
         encoded.into_iter().for_each(|encoded| corpus.push(encoded, length));
         match corpus.samples.is_empty() {

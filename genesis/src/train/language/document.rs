@@ -51,8 +51,9 @@ pub fn read_documents<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<Document>> {
     for path in paths {
         let path = path.as_ref();
         let before = documents.len();
+        refuse_parquet(path)?;
         if path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json") {
-            lines(&read_regular_text(path)?, path, &mut documents)?;
+            documents.extend(lines(path, Document::parse)?);
         } else {
             let text = String::from_utf8(bible_text(Some(path))?);
             let text = text
@@ -66,26 +67,41 @@ pub fn read_documents<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<Document>> {
     Ok(documents)
 }
 
-fn lines(text: &str, path: &Path, documents: &mut Vec<Document>) -> Result<()> {
-    for (index, line) in text.lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
+/// Refuses a file whose bytes would be taken for a text that is none.
+pub(super) fn refuse_parquet(path: &Path) -> Result<()> {
+    match path.extension().is_some_and(|extension| extension == "parquet") {
+        true => {
+            let what = "Parquet is not read; write its rows as lines of JSON (.jsonl)";
+            Err(Error::io(format!("{}: {what}", path.display())))
         }
-        let document = Document::parse(line)
-            .map_err(|why| Error::io(format!("{}:{}: {why}", path.display(), index + 1)))?;
-        documents.push(document);
+        false => Ok(()),
     }
-    Ok(())
+}
+
+/// What a file has on each of its lines; empty ones are left out. Errors of `parse` are about a line.
+pub(super) fn lines<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> Result<Vec<T>> {
+    let text = read_regular_text(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let parsed = |(index, line)| {
+        parse(line).map_err(|why| Error::io(format!("{}:{}: {why}", path.display(), index + 1)))
+    };
+    lines.map(parsed).collect()
+}
+
+/// The fields of a line; `kinds` are those that it may have.
+pub(super) fn fields(line: &str, kinds: &str) -> Result<Map<String, Value>, String> {
+    let value: Value =
+        serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
+    match value {
+        Value::Object(fields) => Ok(fields),
+        _ => Err(format!("is no object with {kinds}")),
+    }
 }
 
 impl Document {
     /// Reads a line of JSON.
     fn parse(line: &str) -> Result<Document, String> {
-        let value: Value =
-            serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
-        let Value::Object(fields) = value else {
-            return Err(format!("is no object with {KINDS}"));
-        };
+        let fields = fields(line, KINDS)?;
         if fields.contains_key("messages") {
             return Document::conversation(&fields);
         }
@@ -106,35 +122,45 @@ impl Document {
     }
 
     fn conversation(fields: &Map<String, Value>) -> Result<Document, String> {
-        let Some(Value::Array(messages)) = fields.get("messages") else {
-            return Err("`messages` is no list".to_owned());
-        };
-        if messages.is_empty() {
-            return Err("`messages` is empty".to_owned());
-        }
-        for (index, message) in messages.iter().enumerate() {
-            let Value::Object(message) = message else {
-                return Err(format!("`messages[{index}]` is no object"));
-            };
-            if !message.get("role").is_some_and(Value::is_string) {
-                return Err(format!("`messages[{index}].role` is missing or no text"));
-            }
-            let is_content = |value: &Value| value.is_string() || value.is_array();
-            let has_calls = message.get("tool_calls").is_some_and(Value::is_array);
-            if !message.get("content").is_some_and(is_content) && !has_calls {
-                return Err(format!("`messages[{index}].content` is missing or no text"));
-            }
-        }
-        let tools = match fields.get("tools") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(tools)) => tools.clone(),
-            Some(_) => return Err("`tools` is no list".to_owned()),
-        };
-        Ok(Document::Conversation { messages: messages.clone(), tools })
+        let messages = messages(fields, "messages")?;
+        Ok(Document::Conversation { messages, tools: tools(fields)? })
     }
 }
 
-fn text(fields: &Map<String, Value>, name: &str) -> Result<String, String> {
+/// A list of messages, of which there is one at least.
+pub(super) fn messages(fields: &Map<String, Value>, name: &str) -> Result<Vec<Value>, String> {
+    let Some(Value::Array(messages)) = fields.get(name) else {
+        return Err(format!("`{name}` is no list"));
+    };
+    if messages.is_empty() {
+        return Err(format!("`{name}` is empty"));
+    }
+    for (index, message) in messages.iter().enumerate() {
+        let Value::Object(message) = message else {
+            return Err(format!("`{name}[{index}]` is no object"));
+        };
+        if !message.get("role").is_some_and(Value::is_string) {
+            return Err(format!("`{name}[{index}].role` is missing or no text"));
+        }
+        let is_content = |value: &Value| value.is_string() || value.is_array();
+        let has_calls = message.get("tool_calls").is_some_and(Value::is_array);
+        if !message.get("content").is_some_and(is_content) && !has_calls {
+            return Err(format!("`{name}[{index}].content` is missing or no text"));
+        }
+    }
+    Ok(messages.clone())
+}
+
+/// The tools of a conversation, where it has some.
+pub(super) fn tools(fields: &Map<String, Value>) -> Result<Vec<Value>, String> {
+    match fields.get("tools") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(tools)) => Ok(tools.clone()),
+        Some(_) => Err("`tools` is no list".to_owned()),
+    }
+}
+
+pub(super) fn text(fields: &Map<String, Value>, name: &str) -> Result<String, String> {
     match fields.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(_) => Err(format!("`{name}` is no text")),

@@ -69,7 +69,18 @@ impl Encoder {
         match document {
             Document::Text(text) => self.text(text),
             Document::Completion { prompt, completion } => self.completion(prompt, completion),
-            Document::Conversation { messages, tools } => self.conversation(messages, tools),
+            Document::Conversation { messages, tools } => self.conversation(messages, tools, 0),
+        }
+    }
+
+    /// [`Encoder::encode`], of a conversation whose first `from` messages are given and not learned.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`], and if the template writes the given messages otherwise once others follow.
+    pub fn encode_from(&self, document: &Document, from: usize) -> Result<Encoded> {
+        match document {
+            Document::Conversation { messages, tools } => self.conversation(messages, tools, from),
+            _ => self.encode(document),
         }
     }
 
@@ -92,7 +103,7 @@ impl Encoder {
         Ok(encoded)
     }
 
-    fn conversation(&self, messages: &[Value], tools: &[Value]) -> Result<Encoded> {
+    fn conversation(&self, messages: &[Value], tools: &[Value], from: usize) -> Result<Encoded> {
         let template = &self.templates[usize::from(!tools.is_empty())];
         let template = template.as_ref().map_err(Error::clone)?;
         let render = |messages: &[Value], add_generation_prompt| {
@@ -102,7 +113,7 @@ impl Encoder {
             conversation
         };
         let whole = render(messages, false);
-        let (prompt, learned) = match (self.loss_on, template.has_generation_tags()) {
+        let (prompt, mut learned) = match (self.loss_on, template.has_generation_tags()) {
             (LossOn::All, _) => {
                 let prompt = template.render(&whole)?;
                 let all = 0..prompt.len();
@@ -111,6 +122,13 @@ impl Encoder {
             (LossOn::Assistant, true) => template.render_marked(&whole)?,
             (LossOn::Assistant, false) => answers(template, messages, &render)?,
         };
+        if from > 0 {
+            let given = template.render(&render(&messages[..from.min(messages.len())], false))?;
+            if !prompt.starts_with(&given) {
+                return Err(hidden(from - 1));
+            }
+            learned.iter_mut().for_each(|range| range.start = range.start.max(given.len()));
+        }
         self.marked(&prompt, &learned, false)
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 use serde_json::json;
 
-use super::batch::TokenBatch;
-use super::loss::loss_sum;
+use super::lesson::{Lesson, Preferences};
 use super::start::Start;
 use crate::autograd::no_grad;
 use crate::data::DataLoader;
@@ -17,10 +16,12 @@ use crate::models::CausalLm;
 /// The loss on texts that were not trained on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Evaluation {
-    /// The mean loss of the tokens that would be learned, in nats.
+    /// The mean loss of the tokens that would be learned, or of the pairs, in nats.
     pub loss: f64,
-    /// How many they are.
+    /// How many tokens they are.
     pub tokens: usize,
+    /// Of pairs, how far the better answers are preferred.
+    pub preferences: Option<Preferences>,
 }
 
 impl Evaluation {
@@ -31,18 +32,23 @@ impl Evaluation {
 }
 
 /// The loss over all batches of a loader, which is at its beginning then again.
-pub(super) fn evaluate(
+pub(super) fn evaluate<L: Lesson>(
     model: &Arc<dyn CausalLm>,
-    loader: &DataLoader<TokenBatch>,
+    loader: &DataLoader<L>,
     half: Option<DType>,
 ) -> Result<Evaluation> {
-    let (mut sum, mut tokens) = (0.0, 0);
+    let (mut sum, mut count, mut tokens) = (0.0, 0, 0);
+    let mut preferences = Vec::new();
     for batch in loader.iter()? {
         let batch = batch?;
-        sum += no_grad(|| loss_sum(model, &batch, half))?.item()?;
-        tokens += batch.learned();
+        let measured = no_grad(|| batch.measure(model, half))?;
+        sum += measured.loss.item()?;
+        count += batch.count();
+        tokens += batch.tokens().learned();
+        preferences.extend(measured.preferences);
     }
-    Ok(Evaluation { loss: sum / tokens.max(1) as f64, tokens })
+    let preferences = Preferences::of(&preferences, count)?;
+    Ok(Evaluation { loss: sum / count.max(1) as f64, tokens, preferences })
 }
 
 /// What the model writes after each prompt: a text that goes on, or what a user says.

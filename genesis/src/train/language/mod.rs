@@ -11,8 +11,10 @@
 //! | [`Corpus`] | samples that fit a row, and which of them share one |
 //! | [`TokenBatch`] | packed samples as tensors: attention looks at a token's own sample only |
 //! | [`loss_sum`] | the cross entropy of what is learned |
+//! | [`read_pairs`], [`PairBatch`], [`preference_losses`] | the same of pairs of answers, and the loss of DPO |
 //! | [`Options`] | what a run is asked to do; a file of configuration has its fields |
 //! | [`Start`] | a model that is loaded or new, with its tokenizer |
+//! | [`plan_memory`] | what memory a run will need |
 //! | [`run`] | the loop: accumulation, clipping, schedule, evaluation, checkpoints, going on, export |
 //!
 //! A step's loss is the mean over the tokens that are learned in all of its batches, so that batches that are
@@ -24,11 +26,16 @@ mod document;
 mod encoder;
 mod evaluate;
 mod export;
+mod lesson;
 mod loss;
+mod memory;
 mod options;
 mod packing;
+mod pair;
+mod preference;
 mod presets;
 mod rates;
+mod records;
 mod run;
 mod schedule;
 mod start;
@@ -40,10 +47,15 @@ pub use document::{Document, read_documents};
 pub use encoder::{Encoded, Encoder, LossOn};
 pub use evaluate::Evaluation;
 pub use export::export;
+pub use lesson::Preferences;
 pub use loss::loss_sum;
-pub use options::{BaseWeights, Options, Precision, SaveDtype};
+pub use memory::{MemoryPlan, plan_memory};
+pub use options::{BaseWeights, DpoOptions, Options, Precision, SaveDtype};
+pub use pair::{Pair, read_pairs};
+pub use preference::{PairBatch, preference_losses};
 pub use presets::preset_names;
-pub use run::{Event, Outcome, Progress, Session, run};
+pub use records::Progress;
+pub use run::{Event, Outcome, Session, run};
 pub use schedule::Curve;
 pub use start::{Start, is_new};
 pub use step::{Trained, train_step};

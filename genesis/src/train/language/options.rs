@@ -49,6 +49,15 @@ pub enum SaveDtype {
     F32,
 }
 
+/// How strongly answers are preferred.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DpoOptions {
+    /// How much a model that goes away from the reference loses for it.
+    pub beta: f64,
+    /// The probability that a pair's answers are the wrong way round.
+    pub label_smoothing: f64,
+}
+
 /// A training run of a language model. A key of a file of configuration is the name of a field.
 ///
 /// # Examples
@@ -131,6 +140,15 @@ pub struct Options {
     pub lora_targets: Vec<String>,
     /// What the weights beside adapters are kept as (*QLoRA*).
     pub lora_base: BaseWeights,
+    /// Whether adapters train the lengths of rows apart from their directions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dora: bool,
+    /// Pairs of answers are learned, not texts (*DPO*): how much a model that goes away from the first one loses for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beta: Option<f64>,
+    /// The probability that a pair's answers are the wrong way round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_smoothing: Option<f64>,
     /// Steps between evaluations; an epoch without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_every: Option<usize>,
@@ -146,6 +164,9 @@ pub struct Options {
     /// What the model is saved in; as it was trained without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save_dtype: Option<SaveDtype>,
+    /// Whether metrics are written as TensorBoard reads them too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tensorboard: bool,
 }
 
 const NAME: &str = "train";
@@ -183,12 +204,26 @@ impl Options {
             lora_dropout: 0.0,
             lora_targets: LoraOptions::default().targets,
             lora_base: BaseWeights::Whole,
+            dora: false,
+            beta: None,
+            label_smoothing: None,
             eval_every: None,
             save_every: None,
             keep: 2,
             prompts: Vec::new(),
             prompt_tokens: 64,
             save_dtype: None,
+            tensorboard: false,
+        }
+    }
+
+    /// What is usual for learning from pairs of answers.
+    pub fn dpo() -> Options {
+        Options {
+            beta: Some(0.1),
+            label_smoothing: Some(0.0),
+            learning_rate: 1e-6,
+            ..Options::sft()
         }
     }
 
@@ -256,15 +291,47 @@ impl Options {
                 return refuse(format!("{name} is {value}, it must be from 0 and below 1"));
             }
         }
-        if self.lora_base != BaseWeights::Whole && self.lora_rank.is_none() {
-            return refuse(
-                "quantized weights can't be trained; give adapters a lora_rank".to_owned(),
-            );
-        }
+        self.check_adapters()?;
+        self.check_preferences()?;
         match self.data.is_empty() {
             true => refuse("no data is named".to_owned()),
             false => Ok(()),
         }
+    }
+
+    fn check_adapters(&self) -> Result<()> {
+        let what = match self.lora_rank {
+            Some(_) => return Ok(()),
+            None if self.lora_base != BaseWeights::Whole => {
+                "quantized weights can't be trained; give adapters a lora_rank"
+            }
+            None if self.dora => "dora is a kind of adapters; give them a lora_rank",
+            None => return Ok(()),
+        };
+        Err(Error::op(NAME, what))
+    }
+
+    fn check_preferences(&self) -> Result<()> {
+        if let Some(beta) = self.beta.filter(|beta| !(beta.is_finite() && *beta > 0.0)) {
+            return Err(Error::op(NAME, format!("beta is {beta}, it must be a number above 0")));
+        }
+        let smoothing = self.label_smoothing.unwrap_or(0.0);
+        if !(0.0..0.5).contains(&smoothing) {
+            let what = format!("label_smoothing is {smoothing}, it must be from 0 and below 0.5");
+            return Err(Error::op(NAME, what));
+        }
+        match self.beta.is_none() && smoothing > 0.0 {
+            true => {
+                Err(Error::op(NAME, "label_smoothing is of pairs, which are learned with a beta"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// How pairs of answers are learned, where they are.
+    pub(super) fn dpo_options(&self) -> Option<DpoOptions> {
+        let label_smoothing = self.label_smoothing.unwrap_or(0.0);
+        self.beta.map(|beta| DpoOptions { beta, label_smoothing })
     }
 
     /// What the model computes in where that is not the dtype of its weights.
@@ -279,6 +346,7 @@ impl Options {
             alpha: self.lora_alpha,
             dropout: self.lora_dropout,
             targets: self.lora_targets.clone(),
+            dora: self.dora,
         })
     }
 

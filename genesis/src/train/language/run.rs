@@ -11,19 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use genesis_kernel::runtime::Device;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::batch::{Rows, TokenBatch, loader};
-use super::corpus::Corpus;
-use super::document::{Document, read_documents};
+use super::batch::{Rows, TokenBatch};
 use super::encoder::Encoder;
 use super::evaluate::{self, Evaluation};
 use super::export::export;
+use super::lesson::{Lesson, Lessons, Source};
 use super::options::Options;
+use super::preference::PairBatch;
 use super::rates::Rates;
+use super::records::{Progress, Records};
 use super::schedule::LearningRate;
 use super::start::Start;
-use super::step::{Trained, train_step};
+use super::step::learn;
 use crate::data::DataLoader;
 use crate::error::{Error, Result};
 use crate::io::{Best, Checkpoint, Checkpoints, Keep};
@@ -33,8 +34,7 @@ use crate::nn::merge;
 use crate::optim::{AdamW, AdamWOptions, Optimizer};
 use crate::random::{get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
-use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder, SAMPLES};
-use crate::train::record::Record;
+use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder};
 
 const NAME: &str = "train";
 
@@ -45,25 +45,6 @@ pub struct Session {
     pub resume: bool,
     /// Delete what an earlier run wrote.
     pub overwrite: bool,
-}
-
-/// What a step tells whoever watches.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Progress {
-    /// Steps done.
-    pub step: usize,
-    /// Steps in all.
-    pub steps: usize,
-    /// What the step did.
-    pub trained: Trained,
-    /// The learning rate of the step.
-    pub lr: f64,
-    /// Inputs a second.
-    pub tokens_per_second: f64,
-    /// The share of the device's products that this takes (*MFU*), where it is known.
-    pub utilization: Option<f64>,
-    /// The most bytes of the device's memory so far.
-    pub memory: Option<usize>,
 }
 
 /// What happens in a run.
@@ -114,26 +95,38 @@ pub fn run(
     stop: &AtomicBool,
     mut watch: impl FnMut(Event),
 ) -> Result<Outcome> {
-    let mut run = Run::new(start, options, session, &mut watch)?;
+    match options.beta {
+        None => run_on::<TokenBatch>(start, options, session, stop, &mut watch),
+        Some(_) => run_on::<PairBatch>(start, options, session, stop, &mut watch),
+    }
+}
+
+fn run_on<L: Lesson>(
+    start: Start,
+    options: &Options,
+    session: Session,
+    stop: &AtomicBool,
+    watch: Watch<'_>,
+) -> Result<Outcome> {
+    let mut run = Run::<L>::new(start, options, session, watch)?;
     while run.step < run.steps && !stop.load(Ordering::Relaxed) {
-        run.epoch(stop, &mut watch)?;
+        run.epoch(stop, watch)?;
     }
     run.finish(stop.load(Ordering::Relaxed))
 }
 
 type Watch<'w> = &'w mut dyn FnMut(Event);
 
-struct Run<'o> {
+struct Run<'o, L> {
     start: Start,
     options: &'o Options,
     device: Device,
-    train: Arc<DataLoader<TokenBatch>>,
-    test: Option<DataLoader<TokenBatch>>,
+    train: Arc<DataLoader<L>>,
+    test: Option<DataLoader<L>>,
     optimizer: AdamW,
     lr: LearningRate,
     checkpoints: Option<Checkpoints>,
-    metrics: Record,
-    samples: Record,
+    records: Records,
     rates: Rates,
     step: usize,
     steps: usize,
@@ -148,34 +141,19 @@ struct Run<'o> {
     _folder: Option<RunFolder>,
 }
 
-impl<'o> Run<'o> {
+impl<'o, L: Lesson> Run<'o, L> {
     fn new(
         start: Start,
         options: &'o Options,
         session: Session,
         watch: Watch<'_>,
-    ) -> Result<Run<'o>> {
+    ) -> Result<Run<'o, L>> {
         options.check()?;
         let Session { resume, overwrite } = session;
         let output = Output { out: options.out.as_deref(), resume, overwrite };
         let folder = RunFolder::take(output, |note| watch(Event::Note(note)))?;
         let device = start.model.parameters().first().map(Tensor::device).unwrap_or_default();
-        let rows = Rows {
-            length: options.sequence_length,
-            batch: options.batch_size,
-            packing: options.packing,
-            seed: Some(options.seed),
-            device,
-        };
-        let encoder = Encoder::new(start.text.clone(), options.loss_on);
-        let (train, is_chat) = data(&options.data, &encoder, rows, (&*start.model, &mut *watch))?;
-        let test = match options.eval_data.is_empty() {
-            true => None,
-            false => {
-                let rows = Rows { seed: None, ..rows };
-                Some(data(&options.eval_data, &encoder, rows, (&*start.model, &mut *watch))?.0)
-            }
-        };
+        let Data { train, test, is_chat } = Data::read(&start, options, device, watch)?;
         let per_epoch = train.len().unwrap_or(0).div_ceil(options.accumulate).max(1);
         let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));
         let keep = Keep { last: options.keep, best: Some(Best::Smallest(1)) };
@@ -184,8 +162,7 @@ impl<'o> Run<'o> {
             optimizer: optimizer(&*start.model, options)?,
             lr: options.learning_rates(steps),
             checkpoints: options.out.as_ref().map(open).transpose()?,
-            metrics: Record::default(),
-            samples: Record::default(),
+            records: Records::default(),
             rates: Rates::new(&start, (options.sequence_length, options.dtype), device),
             step: 0,
             saved_at: None,
@@ -205,8 +182,7 @@ impl<'o> Run<'o> {
             run.resume(watch)?;
         }
         let out = options.out.as_deref();
-        run.metrics = Record::open(out, run.step)?;
-        run.samples = Record::open_as(SAMPLES, out, run.step)?;
+        run.records = Records::open(out, run.step, options.tensorboard)?;
         if let Some(path) = out.map(|out| out.join(RESOLVED)) {
             fs::write(&path, options.to_toml()?).map_err(|error| cannot_write(&path, &error))?;
         }
@@ -256,6 +232,7 @@ impl<'o> Run<'o> {
                 "prompts",
                 "prompt_tokens",
                 "save_dtype",
+                "tensorboard",
             ] {
                 keys.remove(free);
             }
@@ -281,7 +258,7 @@ impl<'o> Run<'o> {
         while self.step < self.steps && !stop.load(Ordering::Relaxed) {
             self.rates.begin();
             let some = batches.by_ref().take(self.options.accumulate);
-            let some = some.collect::<Result<Vec<TokenBatch>>>()?;
+            let some = some.collect::<Result<Vec<L>>>()?;
             if some.is_empty() {
                 break;
             }
@@ -304,12 +281,12 @@ impl<'o> Run<'o> {
         Ok(())
     }
 
-    fn train_on(&mut self, batches: &[TokenBatch], watch: Watch<'_>) -> Result<()> {
+    fn train_on(&mut self, batches: &[L], watch: Watch<'_>) -> Result<()> {
         let lr = self.lr.at(self.step);
         self.optimizer.set_lr(lr);
         let Options { clip, .. } = *self.options;
         let half = self.options.autocast();
-        let trained = train_step(&self.start.model, &mut self.optimizer, batches, half, clip)
+        let trained = learn(&self.start.model, &mut self.optimizer, batches, half, clip)
             .map_err(|error| named_step(error, self.step + 1))?;
         self.step += 1;
         self.losses.push(trained.loss);
@@ -324,16 +301,7 @@ impl<'o> Run<'o> {
             utilization,
             memory: memory.transpose()?,
         };
-        self.metrics.write_line(&json!({
-            "step": self.step,
-            "loss": trained.loss,
-            "lr": lr,
-            "grad_norm": trained.grad_norm,
-            "learned_tokens": trained.learned,
-            "tokens_per_second": tokens_per_second.round(),
-            "mfu": utilization,
-            "memory_bytes": progress.memory,
-        }))?;
+        self.records.step(&progress)?;
         watch(Event::Step(progress));
         Ok(())
     }
@@ -347,19 +315,14 @@ impl<'o> Run<'o> {
         if let Some(test) = &self.test {
             let found = evaluate::evaluate(&self.start.model, test, half)?;
             self.evaluation = Some((self.step, found));
-            self.metrics.write_line(&json!({
-                "step": self.step,
-                "eval_loss": found.loss,
-                "perplexity": found.perplexity(),
-            }))?;
+            self.records.evaluation(self.step, &found)?;
             watch(Event::Evaluated(self.step, found));
         }
         let Options { prompts, prompt_tokens, .. } = self.options;
         if !prompts.is_empty() {
             let texts = evaluate::samples(&self.start, (prompts, self.is_chat), *prompt_tokens)?;
             for (prompt, text) in prompts.iter().zip(texts) {
-                let line = json!({ "step": self.step, "prompt": prompt, "text": text });
-                self.samples.write_line(&line)?;
+                self.records.sample(self.step, prompt, &text)?;
                 watch(Event::Sample { prompt: prompt.clone(), text });
             }
         }
@@ -396,7 +359,7 @@ impl<'o> Run<'o> {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.wait()?;
         }
-        self.metrics.flush()?;
+        self.records.flush()?;
         let mut files = Vec::new();
         if let Some(out) = self.options.out.as_deref().filter(|_| is_done) {
             self.start.model.eval();
@@ -440,47 +403,42 @@ impl<'o> Run<'o> {
     }
 }
 
+/// The batches of a run.
+struct Data<L> {
+    train: DataLoader<L>,
+    test: Option<DataLoader<L>>,
+    /// Whether there are conversations among them.
+    is_chat: bool,
+}
+
+impl<L: Lesson> Data<L> {
+    fn read(start: &Start, options: &Options, device: Device, watch: Watch<'_>) -> Result<Data<L>> {
+        let rows = Rows {
+            length: options.sequence_length,
+            batch: options.batch_size,
+            packing: options.packing,
+            seed: Some(options.seed),
+            device,
+        };
+        let encoder = Encoder::new(start.text.clone(), options.loss_on);
+        let source = Source { start, options, encoder: &encoder, is_outlined: false };
+        let mut read = |paths: &[PathBuf], rows| -> Result<(DataLoader<L>, bool)> {
+            let Lessons { loader, is_chat, notes } = L::read(&source, paths, rows)?;
+            notes.into_iter().for_each(|note| watch(Event::Note(note)));
+            Ok((loader, is_chat))
+        };
+        let (train, is_chat) = read(&options.data, rows)?;
+        let test = match options.eval_data.is_empty() {
+            true => None,
+            false => Some(read(&options.eval_data, Rows { seed: None, ..rows })?.0),
+        };
+        Ok(Data { train, test, is_chat })
+    }
+}
+
 /// The model, to be changed.
 fn unique(model: &mut Arc<dyn CausalLm>) -> Result<&mut dyn CausalLm> {
     Arc::get_mut(model).ok_or_else(|| Error::op(NAME, "the model is in use elsewhere"))
-}
-
-/// Reads, encodes and packs files; says too whether there are conversations.
-fn data(
-    paths: &[PathBuf],
-    encoder: &Encoder,
-    rows: Rows,
-    (model, watch): (&dyn CausalLm, Watch<'_>),
-) -> Result<(DataLoader<TokenBatch>, bool)> {
-    let documents = read_documents(paths)?;
-    let corpus = Arc::new(Corpus::new(&documents, encoder, rows.length)?);
-    let (largest, known) = (corpus.largest() as usize, model.vocab_size());
-    if largest >= known {
-        let what = format!("the tokenizer makes token {largest}, the model knows {known} tokens");
-        return Err(Error::op(NAME, what));
-    }
-    let loader = loader(&corpus, rows)?;
-    let is_chat =
-        documents.iter().any(|document| matches!(document, Document::Conversation { .. }));
-    watch(Event::Note(format!(
-        "{} documents, {} samples, {} tokens, {} of them learned, {} batches",
-        documents.len(),
-        corpus.len(),
-        corpus.inputs(),
-        corpus.learned(),
-        loader.len().unwrap_or(0)
-    )));
-    if corpus.truncated > 0 {
-        let (count, length) = (corpus.truncated, rows.length);
-        watch(Event::Note(format!(
-            "{count} documents are over {length} tokens and lost their end"
-        )));
-    }
-    if corpus.dropped > 0 {
-        let count = corpus.dropped;
-        watch(Event::Note(format!("{count} documents have no token to learn and are left out")));
-    }
-    Ok((loader, is_chat))
 }
 
 /// AdamW of what is trained: decay for matrices, none for vectors.

@@ -12,7 +12,7 @@ use super::presets::{preset, preset_names};
 use crate::error::{Error, Result};
 use crate::files::{MOST_CONFIG, read_text_at_most};
 use crate::io::GgufFile;
-use crate::models::{CausalLm, LoadOptions, ModelConfig, initialize, load};
+use crate::models::{CausalLm, LoadOptions, ModelConfig, initialize, load, outline, outline_of};
 use crate::nn::{LoraOptions, adapt};
 use crate::random::manual_seed;
 use crate::text::Pretrained;
@@ -65,13 +65,36 @@ impl Start {
             let model = model.ok_or_else(|| Error::op("train", "the model is shared already"))?;
             adapt(model, lora)?;
         }
-        let (length, most) = (options.sequence_length, loaded.model.max_positions());
-        if length > most {
-            let what = format!("sequence_length is {length}, the model has {most} positions");
-            return Err(Error::op("train", what));
-        }
+        check_length(options, &*loaded.model)?;
         let base = path.filter(|_| is_quantized).map(Path::to_owned);
         Ok(Start { model: loaded.model, config: loaded.config, text, lora, base, text_folder })
+    }
+}
+
+impl Start {
+    /// [`Start::open`] of a model without memory and without adapters.
+    pub(super) fn outline(options: &Options, path: Option<&Path>) -> Result<Start> {
+        options.check()?;
+        let (text, text_folder) = text_of(options, path)?;
+        let loaded = match path {
+            Some(path) => outline(path)?,
+            None => outline_of(&new_config(options, &text)?)?,
+        };
+        check_length(options, &*loaded.model)?;
+        let (model, config) = (loaded.model, loaded.config);
+        Ok(Start { model, config, text, lora: None, base: None, text_folder })
+    }
+}
+
+/// Refuses rows that are longer than the model's positions.
+fn check_length(options: &Options, model: &dyn CausalLm) -> Result<()> {
+    let (length, most) = (options.sequence_length, model.max_positions());
+    match length > most {
+        true => {
+            let what = format!("sequence_length is {length}, the model has {most} positions");
+            Err(Error::op("train", what))
+        }
+        false => Ok(()),
     }
 }
 

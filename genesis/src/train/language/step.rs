@@ -5,7 +5,7 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 
 use super::batch::TokenBatch;
-use super::loss::loss_sum;
+use super::lesson::{Lesson, Preferences};
 use crate::error::{Error, Result};
 use crate::models::CausalLm;
 use crate::optim::{Optimizer, clip_grad_norm_};
@@ -13,7 +13,7 @@ use crate::optim::{Optimizer, clip_grad_norm_};
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trained {
-    /// The mean loss of the tokens that were learned, in nats.
+    /// The mean loss of the tokens that were learned, or of the pairs, in nats.
     pub loss: f64,
     /// The joint norm of the gradients, before it was clipped.
     pub grad_norm: f64,
@@ -21,6 +21,8 @@ pub struct Trained {
     pub inputs: usize,
     /// Tokens that were learned.
     pub learned: usize,
+    /// Of pairs, how far the better answers were preferred before the step.
+    pub preferences: Option<Preferences>,
 }
 
 /// Steps an optimizer once by the mean loss over the learned tokens of all batches. Each batch goes backward by itself, so
@@ -35,16 +37,29 @@ pub fn train_step(
     half: Option<DType>,
     clip: f64,
 ) -> Result<Trained> {
-    let learned: usize = batches.iter().map(TokenBatch::learned).sum();
-    if learned == 0 {
+    learn(model, optimizer, batches, half, clip)
+}
+
+/// [`train_step`] of any batches, by the mean over what they count.
+pub(super) fn learn<L: Lesson>(
+    model: &Arc<dyn CausalLm>,
+    optimizer: &mut dyn Optimizer,
+    batches: &[L],
+    half: Option<DType>,
+    clip: f64,
+) -> Result<Trained> {
+    let count: usize = batches.iter().map(L::count).sum();
+    if count == 0 {
         return Err(Error::op("train", "no token of the step is learned"));
     }
     optimizer.zero_grad();
-    let mut parts = Vec::with_capacity(batches.len());
-    for batch in batches.iter().filter(|batch| batch.learned() > 0) {
-        let loss = loss_sum(model, batch, half)?.div_scalar(learned as f64)?;
+    let (mut parts, mut preferences) = (Vec::with_capacity(batches.len()), Vec::new());
+    for batch in batches.iter().filter(|batch| batch.count() > 0) {
+        let measured = batch.measure(model, half)?;
+        let loss = measured.loss.div_scalar(count as f64)?;
         loss.backward()?;
         parts.push(loss.detach());
+        preferences.extend(measured.preferences);
     }
     let most = if clip > 0.0 { clip } else { f64::MAX };
     let grad_norm = clip_grad_norm_(optimizer.parameters(), most, 2.0)?;
@@ -56,6 +71,11 @@ pub fn train_step(
         let what = format!("the loss is {loss}, the norm of its gradients {grad_norm}");
         return Err(Error::op("train", format!("{what}; try a smaller learning rate")));
     }
-    let inputs = batches.iter().map(|batch| batch.inputs).sum();
-    Ok(Trained { loss, grad_norm, inputs, learned })
+    Ok(Trained {
+        loss,
+        grad_norm,
+        inputs: batches.iter().map(|batch| batch.tokens().inputs).sum(),
+        learned: batches.iter().map(|batch| batch.tokens().learned()).sum(),
+        preferences: Preferences::of(&preferences, count)?,
+    })
 }
