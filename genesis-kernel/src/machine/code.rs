@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::selection::Selection;
 use crate::ir::{Func, Op, ParamAttrs, Region};
 use crate::layout::{DotPlan, DotUnit, LayoutIr};
 
@@ -460,6 +461,8 @@ pub struct Code {
     pub(crate) combines: BTreeMap<Region, Block>,
     /// Where it waits for the primary grid.
     pub(crate) grid_wait: GridWait,
+    /// How its ops are computed.
+    pub(crate) selection: Selection,
 }
 
 /// A warp-specialized kernel's producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.

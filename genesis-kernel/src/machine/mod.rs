@@ -34,6 +34,8 @@
 //! | `combine` | the steps of reductions and scans within a warp |
 //! | `atomics` | which instruction an atomic is, and the fences around one that orders its program |
 //! | `tma_store` | the panels that a store by the copy engine goes through |
+//! | `narrow` | which 64-bit arithmetic is done in 32 bits |
+//! | `strength_reduction` | registers of index tiles that are computed from each other |
 //!
 //! Code generation writes one instruction after the other and decides nothing about their order. [`verify`] finds two
 //! accesses to shared memory that no barrier or wait keeps apart; it knows nothing of the passes' rules, and runs on
@@ -51,6 +53,7 @@ pub(crate) mod exchange;
 mod expand;
 mod late_loads;
 mod membar;
+mod narrow;
 mod parse;
 mod ping_pong;
 mod pipeline;
@@ -63,7 +66,9 @@ mod register_budget;
 mod rematerialize;
 mod resident_operands;
 pub(crate) mod scratch;
+mod selection;
 mod setup;
+mod strength_reduction;
 mod tma_pipeline;
 pub(crate) mod tma_store;
 mod verify;
@@ -89,5 +94,6 @@ pub use self::parse::parse;
 pub use self::print::print;
 pub(crate) use self::program::{Program, WarpSpecialized, text};
 pub(crate) use self::prologue_prefetch::grid_wait;
+pub(crate) use self::selection::{Counter, Increments, Short};
 pub use self::verify::{Race, verify};
 pub(crate) use self::verify_pipeline::verify_program;

@@ -3,8 +3,8 @@
 use super::expand;
 use super::{
     Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cluster, combine, grid_wait,
-    late_loads, membar, ping_pong, programmatic_dependent_launch, prologue_prefetch, rematerialize,
-    resident_operands, setup, tma_pipeline, tma_store,
+    late_loads, membar, narrow, ping_pong, programmatic_dependent_launch, prologue_prefetch,
+    rematerialize, resident_operands, setup, strength_reduction, tma_pipeline, tma_store,
 };
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
@@ -38,6 +38,8 @@ pub(super) const UNIFORM: &[Pass] = &[
     pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
+    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
+    pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
 ];
 
 /// Those of consumers.
@@ -53,11 +55,15 @@ pub(super) const CONSUMERS: &[Pass] = &[
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
     pass("tma_store", |code, cx| tma_store::run(&mut code.body, cx.lir)),
+    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
+    pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
 ];
 
 /// That of a producer.
-pub(super) const PRODUCER: &[Pass] =
-    &[pass("tma_pipeline", |code, cx| tma_pipeline::run(code, cx.lir, cx.by))];
+pub(super) const PRODUCER: &[Pass] = &[
+    pass("tma_pipeline", |code, cx| tma_pipeline::run(code, cx.lir, cx.by)),
+    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
+];
 
 /// The passes of a role.
 pub(super) fn pipeline(by: RunBy) -> &'static [Pass] {

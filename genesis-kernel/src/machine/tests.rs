@@ -386,6 +386,8 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
           yield 10                              // yield
         }
         return 11                               // return
+        select 4 counts s64                     // for
+        select 6 counts s64                     // for
 
         // consumers
         take.registers 240
@@ -439,6 +441,8 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         }
         wait.panels 0
         return 16                               // return
+        select 6 counts s64                     // for
+        select 8 counts s64                     // for
     "#]]
     .assert_eq(&text(&lir, &gpu));
 }

@@ -8,7 +8,7 @@ use super::registers::{Carried, Registers};
 use super::wgmma;
 use crate::Error;
 use crate::ir::{DType, Elem, Op, Value};
-use crate::machine::{Block, For};
+use crate::machine::{Block, Counter, For};
 
 /// Registers written by a loop's body beyond which LLVM must not copy the body.
 const UNROLL_REGISTERS: usize = 256;
@@ -22,7 +22,7 @@ impl<'a> Lowering<'a> {
         let e = self.e;
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
-        let is_short = self.counts_in_32_bits(op);
+        let Counter { is_short, may_wrap } = self.counter(op)?;
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?]
             .map(|v| if is_short { e.trunc(v, e.i32()) } else { v });
         let inits: Vec<Registers> =
@@ -49,7 +49,7 @@ impl<'a> Lowering<'a> {
             // in flight across iterations must.
             let words = self.words_of(op, &args[1..], &next);
             let following = e.add(index, step);
-            let again = match self.may_wrap(op, is_short) {
+            let again = match may_wrap {
                 true => e.icmp(IntPred::Ugt, e.sub(upper, index), step),
                 false => e.icmp(IntPred::Slt, following, upper),
             };
@@ -135,7 +135,7 @@ impl<'a> Lowering<'a> {
         let of = |(&value, all): (&Value, &Registers)| {
             if self.is_in_words(op, value) {
                 all.chunks(2).map(word).collect()
-            } else if self.fits_32_bits(value) {
+            } else if self.is_carried_short(value) {
                 all.iter().map(|&wide| e.trunc(wide, e.i32())).collect()
             } else {
                 Registers::clone(all)
@@ -148,7 +148,7 @@ impl<'a> Lowering<'a> {
     fn of_words(&self, op: Op, values: &[Value], words: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let of = |(&value, words): (&Value, &Registers)| {
-            if self.fits_32_bits(value) {
+            if self.is_carried_short(value) {
                 return words.iter().map(|&word| e.sext(word, e.i64())).collect();
             }
             if !self.is_in_words(op, value) {
@@ -220,7 +220,7 @@ impl<'a> Lowering<'a> {
             |i: usize| (0..self.lir.num_regs(results[i]) as usize).map(move |reg| one(i, reg));
         let merged: Vec<Vec<Val>> = (0..results.len()).map(|i| all(i).collect()).collect();
         for (&result, registers) in results.iter().zip(merged) {
-            let is_index = self.fits_32_bits(result);
+            let is_index = self.is_carried_short(result);
             let wide = |v| if is_index && e.type_of(v) == e.i32() { e.sext(v, e.i64()) } else { v };
             self.set(result, registers.into_iter().map(wide).collect::<Vec<Val>>());
         }
@@ -229,7 +229,7 @@ impl<'a> Lowering<'a> {
     /// The registers of values that [`Lowering::merge`] merges: indices that fit in 32 bits as such.
     pub(super) fn short(&self, values: &[Value], registers: &[Registers]) -> Vec<Vec<Val>> {
         let e = self.e;
-        let of = |(&value, all): (&Value, &Registers)| match self.fits_32_bits(value) {
+        let of = |(&value, all): (&Value, &Registers)| match self.is_carried_short(value) {
             true => all.iter().map(|&wide| e.trunc(wide, e.i32())).collect(),
             false => all.to_vec(),
         };

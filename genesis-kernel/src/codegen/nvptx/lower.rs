@@ -251,8 +251,7 @@ impl<'a> Lowering<'a> {
             })
             .collect();
         self.result(op, registers)?;
-        self.note_iota_increments(result, &layout.reg);
-        Ok(())
+        self.note_increments(op)
     }
 
     fn special_register(&mut self, op: Op, name: &str, axis: u8) -> Result<(), Error> {
@@ -268,7 +267,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.strength_reduced(op)? {
+        if self.by_increments(op)? {
             return Ok(());
         }
         let operands = self.rematerialized_operands(op)?;
@@ -338,9 +337,7 @@ impl<'a> Lowering<'a> {
         })?;
         let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
         self.result(op, registers)?;
-        let data = self.func.op(op);
-        self.note_renamed_increments(data.operands[0], data.results[0], &map);
-        Ok(())
+        self.note_increments(op)
     }
 
     fn join(&mut self, op: Op) -> Result<(), Error> {

@@ -1,0 +1,117 @@
+//! Instruction selection: how the registers of an op are computed where that is not by the op itself, register by register.
+//!
+//! An op of the layout IR stands in several places of the code: in its `exec`, among the addresses of a multistage
+//! buffer's copies, and where it is rematerialized. It is computed in the same way in all of them, so what a pass selects
+//! is a table by op beside the code, and in the text a line an op:
+//!
+//! ```text
+//! exec 0                                  // iota
+//! exec 1                                  // mul
+//! exec 2                                  // broadcast
+//! exec 3                                  // ptr_add
+//! select 0 increments 128, 256            // iota
+//! select 2 increments renamed -, -        // broadcast
+//! select 3 increments sum                 // ptr_add
+//! ```
+//!
+//! Each table is of one pass; its entries and their text are in a file of this folder. Code generation looks its ops up and
+//! decides nothing.
+
+mod increments;
+mod short;
+
+use std::collections::BTreeMap;
+
+pub(crate) use self::increments::Increments;
+pub(crate) use self::short::{Counter, Narrow, Short};
+use crate::ir::print::mnemonic;
+use crate::ir::{Func, Op};
+
+/// What passes have selected for the ops of one role's function.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Selection {
+    /// Tiles whose registers are computed from each other.
+    pub(crate) increments: BTreeMap<Op, Increments>,
+    /// What is done in 32 bits instead of 64.
+    pub(crate) narrow: Narrow,
+}
+
+/// The word that begins a line.
+const SELECT: &str = "select";
+
+impl Selection {
+    /// Its text, one line an entry, in the order of the ops.
+    pub(super) fn text(&self, func: &Func) -> String {
+        let increments = self.increments.iter().map(|(&op, of)| (op, of.to_string()));
+        let mut entries: Vec<(Op, String)> = increments.chain(self.narrow.texts(func)).collect();
+        let numbers: BTreeMap<Op, u32> = func.walk().into_iter().zip(0..).collect();
+        let number = |op: Op| numbers.get(&op).copied().unwrap_or(u32::MAX);
+        entries.sort_by_key(|(op, _)| number(*op));
+        let line = |(op, text): (Op, String)| {
+            let number = number(op);
+            let line = format!("{SELECT} {number} {text}");
+            format!("{line:<39} // {}\n", mnemonic(&func.op(op).kind))
+        };
+        entries.into_iter().map(line).collect()
+    }
+
+    /// Reads the text of a selection for a function. Other lines are code.
+    ///
+    /// # Errors
+    /// The line that is none.
+    #[cfg(test)]
+    pub(super) fn parse(text: &str, func: &Func) -> Result<Selection, String> {
+        let ops = func.walk();
+        let mut selection = Selection::default();
+        let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+        for line in lines {
+            let Some(entry) = line.strip_prefix(SELECT) else { continue };
+            let (number, rest) = entry.trim().split_once(' ').unwrap_or_default();
+            let op = number.parse().ok().and_then(|number: usize| ops.get(number).copied());
+            let op = op.ok_or_else(|| format!("`{line}` is of no op"))?;
+            selection.add(op, rest, func).ok_or_else(|| format!("`{line}` selects nothing"))?;
+        }
+        Ok(selection)
+    }
+
+    #[cfg(test)]
+    fn add(&mut self, op: Op, text: &str, func: &Func) -> Option<()> {
+        let (table, _) = text.split_once(' ').unwrap_or((text, ""));
+        match table {
+            "increments" => {
+                self.increments.insert(op, Increments::parse(text)?);
+            }
+            _ => self.narrow.parse(op, text, func)?,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::RunBy;
+    use crate::machine::golden::{attend, on_hopper, row_sum, selected};
+
+    #[test]
+    fn the_text_reads_back() {
+        let kernels = [
+            (row_sum(2048, None), RunBy::Block),
+            (on_hopper(&attend::KERNEL, &[128, 64, 64], 8), RunBy::Consumers),
+        ];
+        for (lir, by) in kernels {
+            let selection = selected(&lir, by);
+            let text = selection.text(&lir.func);
+            assert!(!text.is_empty());
+            assert_eq!(Selection::parse(&text, &lir.func), Ok(selection), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_selection_is_refused() {
+        let func = row_sum(256, None).func;
+        let refused = |text| Selection::parse(text, &func).expect_err("it is none");
+        assert_eq!(refused("select 99 increments sum"), "`select 99 increments sum` is of no op");
+        assert_eq!(refused("select 0 nothing"), "`select 0 nothing` selects nothing");
+    }
+}
