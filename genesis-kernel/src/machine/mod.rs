@@ -34,6 +34,7 @@
 //! | `combine` | the steps of reductions and scans within a warp |
 //! | `atomics` | which instruction an atomic is, and the fences around one that orders its program |
 //! | `tma_store` | the panels that a store by the copy engine goes through |
+//! | `masks` | registers of masks that are known or equal, and accesses that need no predicate |
 //! | `narrow` | which 64-bit arithmetic is done in 32 bits |
 //! | `strength_reduction` | registers of index tiles that are computed from each other |
 //!
@@ -52,6 +53,7 @@ pub(crate) mod dsmem;
 pub(crate) mod exchange;
 mod expand;
 mod late_loads;
+mod masks;
 mod membar;
 mod narrow;
 mod parse;
@@ -94,6 +96,6 @@ pub use self::parse::parse;
 pub use self::print::print;
 pub(crate) use self::program::{Program, WarpSpecialized, text};
 pub(crate) use self::prologue_prefetch::grid_wait;
-pub(crate) use self::selection::{Counter, Increments, Short};
+pub(crate) use self::selection::{Counter, Guard, Increments, Register, Short};
 pub use self::verify::{Race, verify};
 pub(crate) use self::verify_pipeline::verify_program;

@@ -3,7 +3,7 @@
 use super::expand;
 use super::{
     Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cluster, combine, grid_wait,
-    late_loads, membar, narrow, ping_pong, programmatic_dependent_launch, prologue_prefetch,
+    late_loads, masks, membar, narrow, ping_pong, programmatic_dependent_launch, prologue_prefetch,
     rematerialize, resident_operands, setup, strength_reduction, tma_pipeline, tma_store,
 };
 use crate::layout::LayoutIr;
@@ -38,6 +38,7 @@ pub(super) const UNIFORM: &[Pass] = &[
     pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
+    pass("masks", |code, cx| masks::run(code, cx.lir)),
     pass("narrow", |code, cx| narrow::run(code, cx.lir)),
     pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
 ];
@@ -55,6 +56,7 @@ pub(super) const CONSUMERS: &[Pass] = &[
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
     pass("tma_store", |code, cx| tma_store::run(&mut code.body, cx.lir)),
+    pass("masks", |code, cx| masks::run(code, cx.lir)),
     pass("narrow", |code, cx| narrow::run(code, cx.lir)),
     pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
 ];

@@ -18,11 +18,13 @@
 //! decides nothing.
 
 mod increments;
+mod masks;
 mod short;
 
 use std::collections::BTreeMap;
 
 pub(crate) use self::increments::Increments;
+pub(crate) use self::masks::{Guard, Masks, Register};
 pub(crate) use self::short::{Counter, Narrow, Short};
 use crate::ir::print::mnemonic;
 use crate::ir::{Func, Op};
@@ -34,6 +36,8 @@ pub(crate) struct Selection {
     pub(crate) increments: BTreeMap<Op, Increments>,
     /// What is done in 32 bits instead of 64.
     pub(crate) narrow: Narrow,
+    /// Masks that are known without code.
+    pub(crate) masks: Masks,
 }
 
 /// The word that begins a line.
@@ -43,7 +47,8 @@ impl Selection {
     /// Its text, one line an entry, in the order of the ops.
     pub(super) fn text(&self, func: &Func) -> String {
         let increments = self.increments.iter().map(|(&op, of)| (op, of.to_string()));
-        let mut entries: Vec<(Op, String)> = increments.chain(self.narrow.texts(func)).collect();
+        let mut entries: Vec<(Op, String)> =
+            increments.chain(self.narrow.texts(func)).chain(self.masks.texts()).collect();
         let numbers: BTreeMap<Op, u32> = func.walk().into_iter().zip(0..).collect();
         let number = |op: Op| numbers.get(&op).copied().unwrap_or(u32::MAX);
         entries.sort_by_key(|(op, _)| number(*op));
@@ -81,6 +86,7 @@ impl Selection {
             "increments" => {
                 self.increments.insert(op, Increments::parse(text)?);
             }
+            "mask" | "guards" => self.masks.parse(op, text)?,
             _ => self.narrow.parse(op, text, func)?,
         }
         Some(())

@@ -8,8 +8,8 @@ use super::programmatic_dependent_launch;
 use super::registers::Registers;
 use super::thread;
 use crate::Error;
-use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Type, Value};
-use crate::machine::{Inst, Part};
+use crate::ir::{BinaryOp, Combine, Op, OpKind, Region, Type, Value};
+use crate::machine::{Inst, Part, Register};
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
 const CONSUMERS: i64 = 1;
@@ -271,16 +271,10 @@ impl<'a> Lowering<'a> {
             return Ok(());
         }
         let operands = self.rematerialized_operands(op)?;
-        let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
-            // Of registers that hold equal values the first one computes it.
-            if let Some(&known) = registers.get(reg & !equal).filter(|_| reg & equal != 0) {
-                registers.push(known);
-                continue;
-            }
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            registers.push(match self.known(op, reg as u32, &parts) {
+            registers.push(match self.without_code(op, reg, &parts, &registers) {
                 Some(known) => known,
                 None => self.one(op, &parts)?,
             });
@@ -288,40 +282,19 @@ impl<'a> Lowering<'a> {
         self.result(op, registers)
     }
 
-    /// What an op gives in a register by masks that are the same in every thread.
-    pub(super) fn known(&self, op: Op, reg: u32, parts: &[Val]) -> Option<Val> {
-        let data = self.func.op(op);
-        let [no, yes] = [false, true].map(|bit| self.e.bool(bit));
-        match data.kind {
-            OpKind::Compare(predicate) => {
-                let known = self.known_comparison(predicate, &data.operands, reg)?;
-                Some(if known { yes } else { no })
-            }
-            OpKind::Select if parts[0] == yes => Some(parts[1]),
-            OpKind::Select if parts[0] == no => Some(parts[2]),
-            OpKind::Binary(BinaryOp::And) if parts.contains(&no) => Some(no),
-            OpKind::Binary(BinaryOp::And) if parts[0] == yes => Some(parts[1]),
-            OpKind::Binary(BinaryOp::And) if parts[1] == yes => Some(parts[0]),
-            _ => None,
-        }
-    }
-
-    /// The bits of the register number that do not change a mask: it is constant over as long runs.
-    fn equal_registers(&self, value: Value) -> usize {
-        let Some(layout) = self.lir.layout(value).filter(|_| self.dtype(value) == DType::Bool)
-        else {
-            return 0;
-        };
-        let info = self.facts.axes.of_value(self.func, value);
-        let is_equal = |basis: u32| {
-            let axes = 0..layout.shape.rank();
-            axes.into_iter().any(|axis| {
-                let step = u64::from(layout.coord(basis, axis));
-                step != 0 && step < info.constancy(axis)
-            })
-        };
-        let bits = layout.reg.iter().enumerate().filter(|&(_, &basis)| is_equal(basis));
-        bits.fold(0, |mask, (i, _)| mask | 1 << i)
+    /// A register of an op's result that needs no code, as machine IR has selected: of masks, and of what they select.
+    pub(super) fn without_code(
+        &self,
+        op: Op,
+        reg: usize,
+        parts: &[Val],
+        before: &[Val],
+    ) -> Option<Val> {
+        Some(match self.facts.code.selection.masks.register(op, reg)? {
+            Register::Constant(value) => self.e.bool(value),
+            Register::Equal(first) => before[first as usize],
+            Register::Operand(i) => parts[i],
+        })
     }
 
     /// Ops that only say which register is which.

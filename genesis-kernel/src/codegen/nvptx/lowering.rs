@@ -13,7 +13,6 @@ use super::registers::{GLOBAL, Registers};
 use super::thread::Threads;
 use super::values::{Here, Values};
 use crate::Error;
-use crate::analysis::AxisAnalysis;
 use crate::ir::{DType, Elem, Func, Op, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
 use crate::machine::{Code, PointsTo, SharedMemory};
@@ -45,8 +44,6 @@ pub(super) struct Facts<'a> {
     /// What the threads do, in order.
     pub(super) code: &'a Code,
     pub(super) points_to: PointsTo<'a>,
-    /// How values run along axes.
-    pub(super) axes: AxisAnalysis,
     /// How often each value is used.
     pub(super) uses: Vec<u32>,
 }
@@ -59,8 +56,8 @@ impl<'a> Facts<'a> {
         memory: &'a SharedMemory,
         code: &'a Code,
     ) -> Facts<'a> {
-        let (points_to, axes) = (PointsTo::new(lir), AxisAnalysis::of(&lir.func));
-        Facts { gpu, memory, code, points_to, axes, uses: lir.func.count_uses() }
+        let points_to = PointsTo::new(lir);
+        Facts { gpu, memory, code, points_to, uses: lir.func.count_uses() }
     }
 }
 

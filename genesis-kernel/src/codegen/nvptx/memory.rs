@@ -20,12 +20,12 @@
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
 use super::lowering::Lowering;
-use super::registers::Registers;
 use super::thread::in_block_of_rank;
 use crate::Error;
 use crate::ir::{Cache, DType, Elem, Op, Type, Value};
 use crate::knobs;
 use crate::layout::{Access, WIDEST_ACCESS};
+use crate::machine::Guard;
 
 /// A vector of elements in memory as the words that one instruction moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,9 +165,10 @@ impl Lowering<'_> {
         let is_plain = mask.is_none() && condition.is_none() && !streams && hint == Cache::Usual;
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
         let mut loaded = 0;
-        for group in &access.groups {
+        for (number, group) in access.groups.iter().enumerate() {
             let leader = group[0] as usize;
-            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+            let guard = self.guard(op, number);
+            if guard == Guard::Never {
                 let none = self.e.zero(self.e.register_ty(dtype));
                 for &reg in group {
                     registers[reg as usize] = Some(other.map_or(none, |o| o[reg as usize]));
@@ -178,7 +179,7 @@ impl Lowering<'_> {
             let vector = if !is_plain {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
-                let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
+                let on = mask.map(|mask| mask[leader]).filter(|_| guard == Guard::Masked);
                 let condition = condition.filter(|&on| on != self.e.bool(true));
                 let on = match (on, condition) {
                     (Some(on), Some(condition)) => Some(self.e.and(on, condition)),
@@ -209,14 +210,16 @@ impl Lowering<'_> {
             && self.is_streaming(&access, dtype);
         let space = if streams { "global.cs" } else { "global" };
         let is_plain = !streams && data.cache == Cache::Usual;
-        for group in &access.groups {
+        for (number, group) in access.groups.iter().enumerate() {
             let leader = group[0] as usize;
-            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+            let guard = self.guard(op, number);
+            if guard == Guard::Never {
                 continue;
             }
+            let mask = mask.map(|mask| mask[leader]).filter(|_| guard == Guard::Masked);
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
-            match self.predicate(&access, mask, leader) {
+            match self.predicate(&access, mask) {
                 None if is_plain => {
                     let vector = self.e.build_vec(&values);
                     self.e.store_aligned(vector, ptr[leader], access.alignment);
@@ -235,15 +238,14 @@ impl Lowering<'_> {
             && !self.func.walk().into_iter().any(is_loop)
     }
 
-    /// Whether this thread does an access that must be done once: its mask, and that it does not hold
+    /// In which threads an access with a mask is done, as machine IR has selected.
+    pub(super) fn guard(&self, op: Op, group: usize) -> Guard {
+        self.facts.code.selection.masks.guard(op, group)
+    }
+
+    /// Whether this thread does an access that must be done once: its mask where it has one, and that it does not hold
     /// a copy. None where every thread does.
-    pub(super) fn predicate(
-        &mut self,
-        access: &Access,
-        mask: Option<&Registers>,
-        reg: usize,
-    ) -> Option<Val> {
-        let mask = mask.map(|mask| mask[reg]).filter(|&mask| mask != self.e.bool(true));
+    pub(super) fn predicate(&mut self, access: &Access, mask: Option<Val>) -> Option<Val> {
         let Access { lane_copies, warp_copies, block_copies, .. } = *access;
         let first = self.threads.is_first(self.e, lane_copies, warp_copies, block_copies);
         match (mask, first) {

@@ -35,7 +35,6 @@ mod float8;
 mod integers;
 mod lower;
 mod lowering;
-mod masks;
 mod memory;
 mod multistage;
 mod narrow;

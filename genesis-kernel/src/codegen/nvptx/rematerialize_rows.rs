@@ -132,7 +132,7 @@ impl Lowering<'_> {
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(value) as usize {
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            registers.push(match self.known(op, reg as u32, &parts) {
+            registers.push(match self.without_code(op, reg, &parts, &registers) {
                 Some(known) => known,
                 None => elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?,
             });
