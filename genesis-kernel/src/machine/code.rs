@@ -186,6 +186,13 @@ pub enum Inst {
     /// From here to the end of the block, these ops' indices are computed anew, of a thread number that LLVM can't see
     /// through.
     Rematerialize(Vec<Op>),
+    /// Computes a result anew beside the one that there is, from packed 16-bit floats; see `rematerialize_rows`.
+    Recompute {
+        /// The op.
+        op: Op,
+        /// What it is computed from.
+        from: Anew,
+    },
     /// A counted loop.
     For(Box<For>),
     /// A loop with a condition.
@@ -281,6 +288,16 @@ pub enum Across {
     Registers(usize),
     /// Lanes of a warp, by a shuffle.
     Lanes(usize),
+}
+
+/// What a result is computed anew from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Anew {
+    /// A cast, from the packed words of the load that its operand is: XORed with a zero that follows from the block's
+    /// index along this axis.
+    Packed(u8),
+    /// Its operands, of which these were recomputed too.
+    Operands(Vec<usize>),
 }
 
 /// What does an atomic.
@@ -395,6 +412,7 @@ impl Inst {
             | Inst::Yield(op)
             | Inst::Return(op)
             | Inst::FinishMma(op)
+            | Inst::Recompute { op, .. }
             | Inst::While { op, .. }
             | Inst::If { op, .. } => Some(*op),
             Inst::Mma(mma) => Some(mma.op),

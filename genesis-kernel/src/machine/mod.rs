@@ -37,6 +37,8 @@
 //! | `masks` | registers of masks that are known or equal, and accesses that need no predicate |
 //! | `narrow` | which 64-bit arithmetic is done in 32 bits |
 //! | `strength_reduction` | registers of index tiles that are computed from each other |
+//! | `rematerialize_rows` | rows of 16-bit floats computed anew after barriers |
+//! | `occupancy` | the blocks of a multiprocessor that registers are left for |
 //!
 //! Code generation writes one instruction after the other and decides nothing about their order. [`verify`] finds two
 //! accesses to shared memory that no barrier or wait keeps apart; it knows nothing of the passes' rules, and runs on
@@ -56,6 +58,7 @@ mod late_loads;
 mod masks;
 mod membar;
 mod narrow;
+mod occupancy;
 mod parse;
 mod ping_pong;
 mod pipeline;
@@ -66,6 +69,7 @@ mod programmatic_dependent_launch;
 mod prologue_prefetch;
 mod register_budget;
 mod rematerialize;
+mod rematerialize_rows;
 mod resident_operands;
 pub(crate) mod scratch;
 mod selection;
@@ -89,7 +93,7 @@ pub(crate) use self::allocate::{
     BARRIER_BYTES, PANEL_BYTES, PANEL_ROWS, PANELS, PipelineLayout, SWIZZLE_ALIGNMENT, SharedMemory,
 };
 pub use self::code::{
-    Across, AtomicBy, Block, Bytes, Code, Flight, For, Inst, Mma, Panel, Part, Stage,
+    Across, Anew, AtomicBy, Block, Bytes, Code, Flight, For, Inst, Mma, Panel, Part, Stage,
 };
 pub(crate) use self::code::{Constant, GridWait, RunBy, producer_ir};
 pub use self::parse::parse;

@@ -3,8 +3,9 @@
 use super::expand;
 use super::{
     Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cluster, combine, grid_wait,
-    late_loads, masks, membar, narrow, ping_pong, programmatic_dependent_launch, prologue_prefetch,
-    rematerialize, resident_operands, setup, strength_reduction, tma_pipeline, tma_store,
+    late_loads, masks, membar, narrow, occupancy, ping_pong, programmatic_dependent_launch,
+    prologue_prefetch, rematerialize, rematerialize_rows, resident_operands, setup,
+    strength_reduction, tma_pipeline, tma_store,
 };
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
@@ -41,6 +42,8 @@ pub(super) const UNIFORM: &[Pass] = &[
     pass("masks", |code, cx| masks::run(code, cx.lir)),
     pass("narrow", |code, cx| narrow::run(code, cx.lir)),
     pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
+    pass("rematerialize_rows", |code, cx| rematerialize_rows::run(code, cx.lir, cx.gpu)),
+    pass("occupancy", |code, cx| occupancy::run(code, cx.lir, cx.gpu)),
 ];
 
 /// Those of consumers.
@@ -59,6 +62,8 @@ pub(super) const CONSUMERS: &[Pass] = &[
     pass("masks", |code, cx| masks::run(code, cx.lir)),
     pass("narrow", |code, cx| narrow::run(code, cx.lir)),
     pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
+    pass("rematerialize_rows", |code, cx| rematerialize_rows::run(code, cx.lir, cx.gpu)),
+    pass("occupancy", |code, cx| occupancy::run(code, cx.lir, cx.gpu)),
 ];
 
 /// That of a producer.

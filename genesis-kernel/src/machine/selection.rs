@@ -38,17 +38,31 @@ pub(crate) struct Selection {
     pub(crate) narrow: Narrow,
     /// Masks that are known without code.
     pub(crate) masks: Masks,
+    /// The operands of ops that are read from what was recomputed.
+    pub(crate) anew: BTreeMap<Op, Vec<usize>>,
+    /// Packed words that a thread keeps live at once to recompute from.
+    pub(crate) packed_words: u32,
+    /// Blocks of a multiprocessor that the assembler leaves registers for, if more than one may be needed.
+    pub(crate) min_blocks: Option<u32>,
 }
 
 /// The word that begins a line.
 const SELECT: &str = "select";
+/// Words of what is of no op.
+const PACKED_WORDS: &str = "packed.words";
+const MIN_BLOCKS: &str = "min.blocks";
 
 impl Selection {
     /// Its text, one line an entry, in the order of the ops.
     pub(super) fn text(&self, func: &Func) -> String {
         let increments = self.increments.iter().map(|(&op, of)| (op, of.to_string()));
-        let mut entries: Vec<(Op, String)> =
-            increments.chain(self.narrow.texts(func)).chain(self.masks.texts()).collect();
+        let anew = self.anew.iter().map(|(&op, anew)| {
+            let anew: Vec<String> = anew.iter().map(usize::to_string).collect();
+            (op, format!("anew {}", anew.join(", ")))
+        });
+        let mut entries: Vec<(Op, String)> = increments.chain(self.narrow.texts(func)).collect();
+        entries.extend(self.masks.texts());
+        entries.extend(anew);
         let numbers: BTreeMap<Op, u32> = func.walk().into_iter().zip(0..).collect();
         let number = |op: Op| numbers.get(&op).copied().unwrap_or(u32::MAX);
         entries.sort_by_key(|(op, _)| number(*op));
@@ -57,7 +71,12 @@ impl Selection {
             let line = format!("{SELECT} {number} {text}");
             format!("{line:<39} // {}\n", mnemonic(&func.op(op).kind))
         };
-        entries.into_iter().map(line).collect()
+        let of_all = [
+            (PACKED_WORDS, Some(self.packed_words).filter(|&words| words != 0)),
+            (MIN_BLOCKS, self.min_blocks),
+        ];
+        let of_all = of_all.iter().filter_map(|(name, n)| Some(format!("{name} {}\n", (*n)?)));
+        entries.into_iter().map(line).chain(of_all).collect()
     }
 
     /// Reads the text of a selection for a function. Other lines are code.
@@ -70,6 +89,9 @@ impl Selection {
         let mut selection = Selection::default();
         let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
         for line in lines {
+            let number = |name| line.strip_prefix(name)?.trim().parse().ok();
+            selection.packed_words = number(PACKED_WORDS).unwrap_or(selection.packed_words);
+            selection.min_blocks = number(MIN_BLOCKS).or(selection.min_blocks);
             let Some(entry) = line.strip_prefix(SELECT) else { continue };
             let (number, rest) = entry.trim().split_once(' ').unwrap_or_default();
             let op = number.parse().ok().and_then(|number: usize| ops.get(number).copied());
@@ -85,6 +107,11 @@ impl Selection {
         match table {
             "increments" => {
                 self.increments.insert(op, Increments::parse(text)?);
+            }
+            "anew" => {
+                let words = text.split(' ').skip(1).map(|word| word.trim_end_matches(','));
+                let anew: Option<_> = words.map(|word| word.parse().ok()).collect();
+                self.anew.insert(op, anew?);
             }
             "mask" | "guards" => self.masks.parse(op, text)?,
             _ => self.narrow.parse(op, text, func)?,

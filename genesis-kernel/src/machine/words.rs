@@ -23,6 +23,9 @@ pub(super) const PLAIN: &[(&str, Inst)] = &[
     ("pass.tile", Inst::PassTile),
 ];
 
+/// The axes of the grid.
+pub(super) const AXES: [&str; 3] = ["x", "y", "z"];
+
 /// A word, and what makes its instruction.
 pub(super) type Maker<T> = (&'static str, fn(T) -> Inst);
 

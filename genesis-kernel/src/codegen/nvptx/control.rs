@@ -44,7 +44,7 @@ impl<'a> Lowering<'a> {
         self.set(args[0], vec![if is_short { e.sext(index, e.i64()) } else { index }]);
         let held = self.of_words(op, &args[1..], &carried.registers());
         self.bind(&args[1..], &held);
-        if let Some(next) = self.iteration(inner, region)? {
+        if let Some(next) = self.iteration(inner)? {
             // The test stands at the end: an iteration flows into the next one, as products that are
             // in flight across iterations must.
             let words = self.words_of(op, &args[1..], &next);
@@ -87,7 +87,7 @@ impl<'a> Lowering<'a> {
         let carried = self.carried(&inits, before);
         let args = self.func.region(data.regions[0]).args.clone();
         self.bind(&args, &carried.registers());
-        let Some(yielded) = self.region(data.regions[0], condition)? else {
+        let Some(yielded) = self.region(condition)? else {
             return Err(Error::bug("a condition returns"));
         };
         e.cond_br(yielded[0][0], body, done);
@@ -95,7 +95,7 @@ impl<'a> Lowering<'a> {
         e.position(body);
         let args = self.func.region(data.regions[1]).args.clone();
         self.bind(&args, &carried.registers());
-        if let Some(next) = self.region(data.regions[1], repeated)? {
+        if let Some(next) = self.region(repeated)? {
             let last = e.current_block();
             let back = e.br(header);
             self.close_loop(op, &carried, &next, last, back);
@@ -114,9 +114,9 @@ impl<'a> Lowering<'a> {
         let done = e.block("if.end");
         e.cond_br(cond, branches[0], branches[1]);
         let mut ends = Vec::new();
-        for ((block, &region), way) in branches.into_iter().zip(&data.regions).zip(ways) {
+        for (block, way) in branches.into_iter().zip(ways) {
             e.position(block);
-            let yielded = self.region(region, way)?;
+            let yielded = self.region(way)?;
             if let Some(yielded) = yielded {
                 ends.push((e.current_block(), self.short(&data.results, &yielded)));
                 e.br(done);

@@ -32,7 +32,7 @@ impl Lowering<'_> {
             return Ok(false);
         }
         let e = self.e;
-        let operands = self.rematerialized_operands(op)?;
+        let operands = self.operands_of_rows(op)?;
         let both = |pair: &[Val]| {
             let halves = cast(e, Machine::Nvptx, e.build_vec(pair), from, to);
             [e.extract(halves, 0), e.extract(halves, 1)]

@@ -8,7 +8,7 @@ use super::programmatic_dependent_launch;
 use super::registers::Registers;
 use super::thread;
 use crate::Error;
-use crate::ir::{BinaryOp, Combine, Op, OpKind, Region, Type, Value};
+use crate::ir::{BinaryOp, Combine, Op, OpKind, Type, Value};
 use crate::machine::{Inst, Part, Register};
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -17,14 +17,12 @@ const CONSUMERS: i64 = 1;
 impl<'a> Lowering<'a> {
     /// A barrier of all threads of the cluster.
     fn cluster_barrier(&mut self) {
-        self.here.stage += 1;
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
     }
 
     /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
-        self.here.stage += 1;
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
@@ -44,18 +42,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// The code of a region. Gives what it yields; none where it returns from the kernel.
-    pub(super) fn region(
-        &mut self,
-        region: Region,
-        block: &'a [Inst],
-    ) -> Result<Option<Vec<Registers>>, Error> {
-        let outer = std::mem::replace(&mut self.here.region, region);
+    pub(super) fn region(&mut self, block: &'a [Inst]) -> Result<Option<Vec<Registers>>, Error> {
         let depth = self.values.scopes.len();
         let yielded = self.until_end(block);
         while self.values.scopes.len() > depth {
             self.end_rematerialized();
         }
-        self.here.region = outer;
         yielded
     }
 
@@ -82,10 +74,10 @@ impl<'a> Lowering<'a> {
 
     fn inst(&mut self, inst: &'a Inst) -> Result<(), Error> {
         let Some(op) = inst.op() else { return self.of_no_op(inst) };
-        let outer = std::mem::replace(&mut self.here.op, op);
+        let outer = std::mem::replace(&mut self.here, op);
         self.e.locate(self.func.op(op).loc);
         self.part_of_op(op, inst)?;
-        self.here.op = outer;
+        self.here = outer;
         self.e.locate(self.func.op(outer).loc);
         Ok(())
     }
@@ -94,6 +86,7 @@ impl<'a> Lowering<'a> {
         match inst {
             Inst::Exec { .. } => self.lower(op),
             Inst::Mma(mma) => self.issue_mma(mma),
+            Inst::Recompute { from, .. } => self.recompute(op, from),
             Inst::Combine { across, .. } => self.combine_across(op, *across),
             Inst::Atomic { by, .. } => self.atomic(op, *by),
             Inst::StorePanel(panel) => self.store_panel(panel),
@@ -149,10 +142,10 @@ impl<'a> Lowering<'a> {
 
     /// An op that is a single instruction.
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
-        let outer = std::mem::replace(&mut self.here.op, op);
+        let outer = std::mem::replace(&mut self.here, op);
         self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
-        self.here.op = outer;
+        self.here = outer;
         self.e.locate(self.func.op(outer).loc);
         Ok(())
     }
@@ -270,7 +263,7 @@ impl<'a> Lowering<'a> {
         if self.by_increments(op)? {
             return Ok(());
         }
-        let operands = self.rematerialized_operands(op)?;
+        let operands = self.operands_of_rows(op)?;
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
@@ -378,7 +371,7 @@ impl<'a> Lowering<'a> {
                 let code = self.facts.code;
                 let block = code.combines.get(&region);
                 let block = block.ok_or_else(|| Error::bug("a combination without code"))?;
-                let yielded = self.region(region, block)?;
+                let yielded = self.region(block)?;
                 let yielded = yielded.ok_or_else(|| Error::bug("a combination returns"))?;
                 Ok(yielded.iter().map(|registers| registers[0]).collect())
             }

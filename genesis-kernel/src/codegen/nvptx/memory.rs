@@ -164,7 +164,6 @@ impl Lowering<'_> {
         };
         let is_plain = mask.is_none() && condition.is_none() && !streams && hint == Cache::Usual;
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
-        let mut loaded = 0;
         for (number, group) in access.groups.iter().enumerate() {
             let leader = group[0] as usize;
             let guard = self.guard(op, number);
@@ -175,7 +174,6 @@ impl Lowering<'_> {
                 }
                 continue;
             }
-            loaded += group.len();
             let vector = if !is_plain {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
@@ -193,7 +191,6 @@ impl Lowering<'_> {
                 registers[reg as usize] = Some(value);
             }
         }
-        self.values.rows.loaded.insert(op, loaded);
         let registers: Option<Vec<Val>> = registers.into_iter().collect();
         self.result(op, registers.ok_or_else(|| Error::bug("a load leaves registers out"))?)
     }

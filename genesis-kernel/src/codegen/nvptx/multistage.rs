@@ -74,7 +74,7 @@ impl<'a> Lowering<'a> {
             let read = self.header()?.read;
             self.buffers.slots.insert(load.op, read);
         }
-        if let Some(next) = self.region(region, &inner.body)? {
+        if let Some(next) = self.region(&inner.body)? {
             let last = e.current_block();
             self.close_header(buffer, step, last)?;
             let back = e.br(header);
