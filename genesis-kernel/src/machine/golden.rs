@@ -63,6 +63,13 @@ pub(crate) fn changes(lir: &LayoutIr, by: RunBy, pass: &str) -> String {
     panic!("there is no pass {pass}");
 }
 
+/// The code of a kernel that all threads run, before all passes.
+pub(crate) fn begun(lir: &LayoutIr) -> Code {
+    let gpu = &GpuTarget::SM_90A;
+    let memory = SharedMemory::of(lir, gpu).expect("it fits");
+    begin(&Context { lir, memory: &memory, gpu, by: RunBy::Block })
+}
+
 /// What the passes select for the ops of a kernel.
 pub(crate) fn selected(lir: &LayoutIr, by: RunBy) -> Selection {
     let gpu = &GpuTarget::SM_90A;
@@ -72,10 +79,7 @@ pub(crate) fn selected(lir: &LayoutIr, by: RunBy) -> Selection {
 
 /// The text before all passes.
 pub(crate) fn before(lir: &LayoutIr) -> String {
-    let gpu = &GpuTarget::SM_90A;
-    let memory = SharedMemory::of(lir, gpu).expect("it fits");
-    let code = begin(&Context { lir, memory: &memory, gpu, by: RunBy::Block });
-    text(&code, lir)
+    text(&begun(lir), lir)
 }
 
 fn text(code: &Code, lir: &LayoutIr) -> String {

@@ -272,6 +272,7 @@ kernel padded(%x: *f32 readonly multiple_of 16, %y: *f32 exclusive multiple_of 1
               return 14                               // return
             + select 3 mask T =0 =0 =0 T =4 =4 =4 T =8 =8 =8 T =12 =12 =12 T =16 =16 =16 F =20 =20 =20 F =24 =24 =24 F =28 =28 =28 // cmp
             + select 8 guards T T T T T F F F         // load
+              select 8 cache readonly                 // load
             + select 10 mask %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %1 %2 %2 %2 %2 %2 %2 %2 %2 %2 %2 %2 %2 // select
             + select 13 guards T T T T T F F F        // store
         "#]].assert_eq(&changes(&lir, RunBy::Block, "masks"));

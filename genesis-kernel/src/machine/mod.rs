@@ -34,6 +34,9 @@
 //! | `combine` | the steps of reductions and scans within a warp |
 //! | `atomics` | which instruction an atomic is, and the fences around one that orders its program |
 //! | `tma_store` | the panels that a store by the copy engine goes through |
+//! | `casts` | casts by instructions of their own |
+//! | `cache_policy` | which loads and stores pass by the caches |
+//! | `carried_words` | pairs of 16-bit floats that loops carry as words |
 //! | `masks` | registers of masks that are known or equal, and accesses that need no predicate |
 //! | `narrow` | which 64-bit arithmetic is done in 32 bits |
 //! | `strength_reduction` | registers of index tiles that are computed from each other |
@@ -48,6 +51,9 @@ mod alias;
 mod allocate;
 mod async_mma;
 mod atomics;
+mod cache_policy;
+mod carried_words;
+mod casts;
 mod cluster;
 mod code;
 mod combine;
@@ -100,6 +106,6 @@ pub use self::parse::parse;
 pub use self::print::print;
 pub(crate) use self::program::{Program, WarpSpecialized, text};
 pub(crate) use self::prologue_prefetch::grid_wait;
-pub(crate) use self::selection::{Counter, Guard, Increments, Register, Short};
+pub(crate) use self::selection::{Cached, Cast, Counter, Guard, Increments, Register, Short, Step};
 pub use self::verify::{Race, verify};
 pub(crate) use self::verify_pipeline::verify_program;

@@ -121,6 +121,7 @@ kernel rows(%x: *f32 readonly, %n: i64 PROMISE, %stride: i64 PROMISE, %y: *f32 e
               return 13                               // return
             + select 3 counts s32 may.wrap            // for
             + select 4 narrow s32                     // mul
+              select 8 cache readonly                 // load
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "narrow"));
     }
@@ -132,6 +133,7 @@ kernel rows(%x: *f32 readonly, %n: i64 PROMISE, %stride: i64 PROMISE, %y: *f32 e
               ..
               return 13                               // return
             + select 3 counts s64 may.wrap            // for
+              select 8 cache readonly                 // load
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "narrow"));
     }

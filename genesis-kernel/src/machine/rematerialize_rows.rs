@@ -28,11 +28,10 @@
 
 use std::collections::BTreeMap;
 
-use super::selection::{Guard, Masks, Register};
+use super::selection::{Cast, Guard, Register, Selection};
 use super::{Anew, Block, Code, Inst};
 use crate::ir::{DType, Op, OpKind, Value};
 use crate::layout::{Conversion, LayoutIr};
-use crate::target::GpuTarget;
 
 /// Registers of a tile from which on rematerialization pays; smaller ones cause no register pressure.
 const MANY_REGISTERS: u32 = 32;
@@ -42,12 +41,11 @@ const MOST_OPS: usize = 12;
 const FEW_VALUES: usize = 4;
 
 /// Adds the instructions that recompute rows, and selects the operands that are read from them.
-pub(super) fn run(code: &mut Code, lir: &LayoutIr, gpu: &GpuTarget) {
-    let masks = std::mem::take(&mut code.selection.masks);
+pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
+    let selection = std::mem::take(&mut code.selection);
     let mut pass = RematerializeRows {
         lir,
-        masks: &masks,
-        casts_float8: gpu.features.f8_conversions,
+        selection: &selection,
         born: vec![None; lir.func.n_values()],
         here: Place { region: 0, stage: 0 },
         regions: 0,
@@ -60,9 +58,8 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, gpu: &GpuTarget) {
     for (region, count) in pass.packed.into_values() {
         *words.entry(region).or_insert(0) += count;
     }
-    code.selection.anew = pass.anew;
-    code.selection.packed_words = words.into_values().max().unwrap_or(0);
-    code.selection.masks = masks;
+    let (anew, packed_words) = (pass.anew, words.into_values().max().unwrap_or(0));
+    code.selection = Selection { anew, packed_words, ..selection };
 }
 
 /// Where an instruction stands.
@@ -76,9 +73,7 @@ struct Place {
 
 struct RematerializeRows<'a> {
     lir: &'a LayoutIr,
-    masks: &'a Masks,
-    /// Whether casts to floats of 8 bits are instructions, which read registers as they are.
-    casts_float8: bool,
+    selection: &'a Selection,
     /// Where each value got its registers.
     born: Vec<Option<Place>>,
     here: Place,
@@ -150,12 +145,11 @@ impl RematerializeRows<'_> {
         }
     }
 
-    /// Whether an op computes each register by itself.
+    /// Whether an op reads registers that were recomputed: casts of pairs read packed ones, or others as they are.
     fn reads_anew(&self, op: Op) -> bool {
-        let data = self.lir.func.op(op);
-        let is_float8 = || self.lir.func.tile(data.results[0]).dtype().is_f8();
-        data.kind.is_elementwise()
-            && !(data.kind == OpKind::Cast && self.casts_float8 && is_float8())
+        let as_it_is =
+            matches!(self.selection.casts.get(&op), Some(Cast::Codes { .. } | Cast::Float8));
+        self.lir.func.op(op).kind.is_elementwise() && !as_it_is
     }
 
     fn is_worthwhile(&self, value: Value) -> bool {
@@ -251,7 +245,11 @@ impl RematerializeRows<'_> {
                 _ => own,
             },
             OpKind::Select => {
-                let picked = |(_, reg): (Value, u32)| match self.masks.register(op, reg as usize) {
+                let picked = |(_, reg): (Value, u32)| match self
+                    .selection
+                    .masks
+                    .register(op, reg as usize)
+                {
                     Some(Register::Operand(i)) => (data.operands[i], reg),
                     _ => (value, reg),
                 };
@@ -289,7 +287,8 @@ impl RematerializeRows<'_> {
         let Some(load) = self.lir.func.def_op(source) else { return 0 };
         let groups = self.lir.access(load).groups;
         let groups = groups.iter().enumerate();
-        let loaded = groups.filter(|&(number, _)| self.masks.guard(load, number) != Guard::Never);
+        let loaded =
+            groups.filter(|&(number, _)| self.selection.masks.guard(load, number) != Guard::Never);
         loaded.map(|(_, group)| group.len() as u32).sum::<u32>().div_ceil(2)
     }
 }
@@ -333,7 +332,7 @@ kernel centered(%x: *bf16 readonly multiple_of 16, %y: *f32 exclusive multiple_o
             + recompute 5 anew 0                      // neg
               exec 8                                  // add
               ..
-              select 2 increments sum                 // ptr_add
+              select 3 cache readonly                 // load
             + select 8 anew 0                         // add
               select 9 increments renamed -, -, -, -, -, - // broadcast
               select 10 increments sum                // ptr_add

@@ -17,17 +17,21 @@
 //! Each table is of one pass; its entries and their text are in a file of this folder. Code generation looks its ops up and
 //! decides nothing.
 
+mod cache;
+mod casts;
 mod increments;
 mod masks;
 mod short;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use self::cache::Cached;
+pub(crate) use self::casts::{Cast, Step};
 pub(crate) use self::increments::Increments;
 pub(crate) use self::masks::{Guard, Masks, Register};
 pub(crate) use self::short::{Counter, Narrow, Short};
 use crate::ir::print::mnemonic;
-use crate::ir::{Func, Op};
+use crate::ir::{Func, Op, OpKind, Value};
 
 /// What passes have selected for the ops of one role's function.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -38,6 +42,12 @@ pub(crate) struct Selection {
     pub(crate) narrow: Narrow,
     /// Masks that are known without code.
     pub(crate) masks: Masks,
+    /// Casts that have instructions of their own.
+    pub(crate) casts: BTreeMap<Op, Cast>,
+    /// How loads and stores treat the caches.
+    pub(crate) cached: BTreeMap<Op, Cached>,
+    /// What loops carry as words of two 16-bit floats.
+    pub(crate) words: BTreeSet<Value>,
     /// The operands of ops that are read from what was recomputed.
     pub(crate) anew: BTreeMap<Op, Vec<usize>>,
     /// Packed words that a thread keeps live at once to recompute from.
@@ -55,14 +65,7 @@ const MIN_BLOCKS: &str = "min.blocks";
 impl Selection {
     /// Its text, one line an entry, in the order of the ops.
     pub(super) fn text(&self, func: &Func) -> String {
-        let increments = self.increments.iter().map(|(&op, of)| (op, of.to_string()));
-        let anew = self.anew.iter().map(|(&op, anew)| {
-            let anew: Vec<String> = anew.iter().map(usize::to_string).collect();
-            (op, format!("anew {}", anew.join(", ")))
-        });
-        let mut entries: Vec<(Op, String)> = increments.chain(self.narrow.texts(func)).collect();
-        entries.extend(self.masks.texts());
-        entries.extend(anew);
+        let mut entries = self.texts(func);
         let numbers: BTreeMap<Op, u32> = func.walk().into_iter().zip(0..).collect();
         let number = |op: Op| numbers.get(&op).copied().unwrap_or(u32::MAX);
         entries.sort_by_key(|(op, _)| number(*op));
@@ -77,6 +80,33 @@ impl Selection {
         ];
         let of_all = of_all.iter().filter_map(|(name, n)| Some(format!("{name} {}\n", (*n)?)));
         entries.into_iter().map(line).chain(of_all).collect()
+    }
+
+    /// The entries of all tables.
+    fn texts(&self, func: &Func) -> Vec<(Op, String)> {
+        let list = |name: &str, all: &[usize]| {
+            let all: Vec<String> = all.iter().map(usize::to_string).collect();
+            format!("{name} {}", all.join(", "))
+        };
+        let mut entries: Vec<(Op, String)> = self.narrow.texts(func);
+        entries.extend(self.words_of(func).map(|(op, words)| (op, list("words", &words))));
+        entries.extend(self.increments.iter().map(|(&op, of)| (op, of.to_string())));
+        entries.extend(self.masks.texts());
+        entries.extend(self.casts.iter().map(|(&op, cast)| (op, cast.to_string())));
+        entries.extend(self.cached.iter().map(|(&op, cached)| (op, cached.to_string())));
+        entries.extend(self.anew.iter().map(|(&op, anew)| (op, list("anew", anew))));
+        entries
+    }
+
+    /// The loops that carry words, and which of what they carry these are.
+    fn words_of<'f>(&'f self, func: &'f Func) -> impl Iterator<Item = (Op, Vec<usize>)> + 'f {
+        let loops =
+            func.walk().into_iter().filter(|&op| matches!(func.op(op).kind, OpKind::For(_)));
+        let words = |op: Op| {
+            let args = func.region(func.op(op).regions[0]).args.iter().skip(1).enumerate();
+            (op, args.filter(|(_, arg)| self.words.contains(arg)).map(|(i, _)| i).collect())
+        };
+        loops.map(words).filter(|(_, words): &(Op, Vec<usize>)| !words.is_empty())
     }
 
     /// Reads the text of a selection for a function. Other lines are code.
@@ -103,15 +133,19 @@ impl Selection {
 
     #[cfg(test)]
     fn add(&mut self, op: Op, text: &str, func: &Func) -> Option<()> {
-        let (table, _) = text.split_once(' ').unwrap_or((text, ""));
+        let (table, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let numbers = || {
+            let all: Option<Vec<usize>> = rest.split(", ").map(|word| word.parse().ok()).collect();
+            all
+        };
         match table {
-            "increments" => {
-                self.increments.insert(op, Increments::parse(text)?);
-            }
-            "anew" => {
-                let words = text.split(' ').skip(1).map(|word| word.trim_end_matches(','));
-                let anew: Option<_> = words.map(|word| word.parse().ok()).collect();
-                self.anew.insert(op, anew?);
+            "increments" => _ = self.increments.insert(op, Increments::parse(text)?),
+            "cast" => _ = self.casts.insert(op, Cast::parse(text)?),
+            "cache" => _ = self.cached.insert(op, Cached::parse(text)?),
+            "anew" => _ = self.anew.insert(op, numbers()?),
+            "words" => {
+                let args = &func.region(func.op(op).regions[0]).args;
+                self.words.extend(numbers()?.into_iter().map(|number| args[number + 1]));
             }
             "mask" | "guards" => self.masks.parse(op, text)?,
             _ => self.narrow.parse(op, text, func)?,

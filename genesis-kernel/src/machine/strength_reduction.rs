@@ -157,6 +157,7 @@ kernel gather(%x: *f32 readonly, %stride: i64, %y: *f32 exclusive) {
             + select 2 increments scaled 0            // mul
             + select 3 increments renamed -, -, -     // broadcast
             + select 4 increments sum                 // ptr_add
+              select 5 cache readonly                 // load
             + select 6 increments renamed -, -, -     // broadcast
             + select 7 increments sum                 // ptr_add
         "#]]
@@ -187,6 +188,7 @@ kernel square(%x: *f32 readonly, %y: *f32 exclusive) {
             + select 0 increments 128, 256, 512       // iota
               select 1 narrow s32                     // mul
             + select 2 increments renamed -, -, -     // broadcast
+              select 4 cache readonly                 // load
             + select 5 increments renamed -, -, -     // broadcast
             + select 6 increments sum                 // ptr_add
         "#]]

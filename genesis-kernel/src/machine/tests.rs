@@ -443,6 +443,7 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         return 16                               // return
         select 6 counts s64                     // for
         select 8 counts s64                     // for
+        select 13 cast pairs                    // cast
     "#]]
     .assert_eq(&text(&lir, &gpu));
 }

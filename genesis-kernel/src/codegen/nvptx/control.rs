@@ -7,7 +7,7 @@ use super::lowering::Lowering;
 use super::registers::{Carried, Registers};
 use super::wgmma;
 use crate::Error;
-use crate::ir::{DType, Elem, Op, Value};
+use crate::ir::{Op, Value};
 use crate::machine::{Block, Counter, For};
 
 /// Registers written by a loop's body beyond which LLVM must not copy the body.
@@ -31,7 +31,7 @@ impl<'a> Lowering<'a> {
         let enters = e.and(advances, e.icmp(IntPred::Slt, lower, upper));
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
-        let begun = self.words_of(op, &args[1..], &inits);
+        let begun = self.words_of(&args[1..], &inits);
         let (body, done) = (e.block("for"), e.block("for.end"));
         let skipped = self.short(&data.results, &inits);
         let before = e.current_block();
@@ -42,12 +42,12 @@ impl<'a> Lowering<'a> {
         let index = e.phi(e.type_of(step), &[(lower, before)]);
         let carried = self.carried(&begun, before);
         self.set(args[0], vec![if is_short { e.sext(index, e.i64()) } else { index }]);
-        let held = self.of_words(op, &args[1..], &carried.registers());
+        let held = self.of_words(&args[1..], &carried.registers());
         self.bind(&args[1..], &held);
         if let Some(next) = self.iteration(inner)? {
             // The test stands at the end: an iteration flows into the next one, as products that are
             // in flight across iterations must.
-            let words = self.words_of(op, &args[1..], &next);
+            let words = self.words_of(&args[1..], &next);
             let following = e.add(index, step);
             let again = match may_wrap {
                 true => e.icmp(IntPred::Ugt, e.sub(upper, index), step),
@@ -60,7 +60,7 @@ impl<'a> Lowering<'a> {
             self.close_loop(op, &carried, &words, last, back);
             e.position(left);
             // Taken apart here, not in the loop.
-            let next = self.of_words(op, &args[1..], &words);
+            let next = self.of_words(&args[1..], &words);
             let next = self.finish_products(inner, next)?;
             ends.push((e.current_block(), self.short(&data.results, &next)));
             e.br(done);
@@ -127,13 +127,13 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// What goes round a loop for these values: indices that fit in 32 bits; in a loop with products two of
-    /// 16 bits as a word. Operands of the next iteration's products stay as an instruction takes them.
-    fn words_of(&self, op: Op, values: &[Value], registers: &[Registers]) -> Vec<Registers> {
+    /// What goes round a loop for these values: indices in 32 bits, and two floats of 16 bits as a word, where machine IR
+    /// says so.
+    fn words_of(&self, values: &[Value], registers: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let word = |pair: &[Val]| e.bitcast(e.build_vec(pair), e.i32());
         let of = |(&value, all): (&Value, &Registers)| {
-            if self.is_in_words(op, value) {
+            if self.is_in_words(value) {
                 all.chunks(2).map(word).collect()
             } else if self.is_carried_short(value) {
                 all.iter().map(|&wide| e.trunc(wide, e.i32())).collect()
@@ -145,13 +145,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The registers of values that went round a loop.
-    fn of_words(&self, op: Op, values: &[Value], words: &[Registers]) -> Vec<Registers> {
+    fn of_words(&self, values: &[Value], words: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let of = |(&value, words): (&Value, &Registers)| {
             if self.is_carried_short(value) {
                 return words.iter().map(|&word| e.sext(word, e.i64())).collect();
             }
-            if !self.is_in_words(op, value) {
+            if !self.is_in_words(value) {
                 return Registers::clone(words);
             }
             let pair = e.vec(self.register_ty(value), 2);
@@ -164,12 +164,8 @@ impl<'a> Lowering<'a> {
         values.iter().zip(words).map(of).collect()
     }
 
-    fn is_in_words(&self, op: Op, value: Value) -> bool {
-        let ty = self.func.ty(value);
-        let is_half = ty.as_tile().is_some_and(|tile| {
-            matches!(tile.elem, Elem::Data(DType::F16 | DType::BF16)) && !tile.shape.is_scalar()
-        });
-        is_half && self.lir.num_regs(value).is_multiple_of(2) && self.multiplies(op)
+    fn is_in_words(&self, value: Value) -> bool {
+        self.facts.code.selection.words.contains(&value)
     }
 
     /// Whether a loop has products that run beside other instructions.

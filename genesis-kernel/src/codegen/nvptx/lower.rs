@@ -8,8 +8,8 @@ use super::programmatic_dependent_launch;
 use super::registers::Registers;
 use super::thread;
 use crate::Error;
-use crate::ir::{BinaryOp, Combine, Op, OpKind, Type, Value};
-use crate::machine::{Inst, Part, Register};
+use crate::ir::{Combine, Op, OpKind, Type, Value};
+use crate::machine::{Cast, Inst, Part, Register};
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
 const CONSUMERS: i64 = 1;
@@ -174,6 +174,12 @@ impl<'a> Lowering<'a> {
     }
 
     fn lower(&mut self, op: Op) -> Result<(), Error> {
+        match self.facts.code.selection.casts.get(&op) {
+            Some(&Cast::Codes { zero, step }) => return self.codes_less_zero(op, zero, step),
+            Some(Cast::Pairs) => return self.cast_pairs(op),
+            Some(Cast::Float8) => return self.cast_float8(op),
+            None => {}
+        }
         match &self.func.op(op).kind {
             OpKind::Const(scalar) => {
                 let value = self.e.scalar(*scalar);
@@ -182,17 +188,15 @@ impl<'a> Lowering<'a> {
             OpKind::Iota => self.iota(op),
             OpKind::ProgramId(axis) => self.special_register(op, "id", *axis),
             OpKind::NumPrograms(axis) => self.special_register(op, "nid", *axis),
-            OpKind::Cast | OpKind::Binary(BinaryOp::Sub) if self.codes_less_zero(op)? => Ok(()),
             OpKind::Unary(_)
             | OpKind::Binary(_)
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
+            | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd
             | OpKind::MultipleOf(_) => self.elementwise(op),
-            OpKind::Cast if self.cast_float8(op)? || self.cast_pairs(op)? => Ok(()),
-            OpKind::Cast => self.elementwise(op),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
             | OpKind::Reshape
