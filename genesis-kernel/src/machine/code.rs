@@ -193,6 +193,8 @@ pub enum Inst {
         /// What it is computed from.
         from: Anew,
     },
+    /// In the body of a loop: no iteration is copied next to another.
+    NoUnroll,
     /// A counted loop.
     For(Box<For>),
     /// A loop with a condition.
@@ -463,6 +465,7 @@ impl Inst {
             | Inst::CountPrefetched { .. }
             | Inst::AwaitTile
             | Inst::PassTile
+            | Inst::NoUnroll
             | Inst::Rematerialize(_) => None,
         }
     }

@@ -257,6 +257,7 @@ impl Role<'_> {
                     self.tma_store(panel.op)?;
                 }
             }
+            Inst::NoUnroll => {}
             Inst::UnlessPrefetched { channel, .. } if self.fills.is_prefetched(*channel) => {}
             Inst::UnlessPrefetched { body, .. } => return self.block(body),
             _ if self.copies(inst)? || self.exchange(inst)? => {}

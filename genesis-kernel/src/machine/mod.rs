@@ -34,6 +34,7 @@
 //! | `combine` | the steps of reductions and scans within a warp |
 //! | `atomics` | which instruction an atomic is, and the fences around one that orders its program |
 //! | `tma_store` | the panels that a store by the copy engine goes through |
+//! | `unroll` | which loops are not copied |
 //! | `casts` | casts by instructions of their own |
 //! | `cache_policy` | which loads and stores pass by the caches |
 //! | `carried_words` | pairs of 16-bit floats that loops carry as words |
@@ -83,6 +84,7 @@ mod setup;
 mod strength_reduction;
 mod tma_pipeline;
 pub(crate) mod tma_store;
+mod unroll;
 mod verify;
 mod verify_pipeline;
 mod words;

@@ -5,7 +5,7 @@ use super::{
     Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cache_policy, carried_words, casts,
     cluster, combine, grid_wait, late_loads, masks, membar, narrow, occupancy, ping_pong,
     programmatic_dependent_launch, prologue_prefetch, rematerialize, rematerialize_rows,
-    resident_operands, setup, strength_reduction, tma_pipeline, tma_store,
+    resident_operands, setup, strength_reduction, tma_pipeline, tma_store, unroll,
 };
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
@@ -39,6 +39,7 @@ pub(super) const UNIFORM: &[Pass] = &[
     pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
+    pass("unroll", |code, cx| unroll::run(code, cx.lir)),
     pass("casts", |code, cx| casts::run(code, cx.lir, cx.gpu, cx.by)),
     pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
     pass("carried_words", |code, cx| carried_words::run(code, cx.lir)),
@@ -62,6 +63,7 @@ pub(super) const CONSUMERS: &[Pass] = &[
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
     pass("tma_store", |code, cx| tma_store::run(&mut code.body, cx.lir)),
+    pass("unroll", |code, cx| unroll::run(code, cx.lir)),
     pass("casts", |code, cx| casts::run(code, cx.lir, cx.gpu, cx.by)),
     pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
     pass("carried_words", |code, cx| carried_words::run(code, cx.lir)),

@@ -398,8 +398,10 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         exec 4                                  // const
         exec 5                                  // broadcast
         for 6 {
+          pragma.nounroll
           exec 7                                // mul
           for 8 {
+            pragma.nounroll
             exec 9                              // tma_load
             exec 10                             // tma_load
             wait.full 0

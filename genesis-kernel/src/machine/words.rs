@@ -21,6 +21,7 @@ pub(super) const PLAIN: &[(&str, Inst)] = &[
     ("pass.first.turn", Inst::PassFirstTurn),
     ("await.tile", Inst::AwaitTile),
     ("pass.tile", Inst::PassTile),
+    ("pragma.nounroll", Inst::NoUnroll),
 ];
 
 /// The axes of the grid.

@@ -5,13 +5,9 @@
 use super::super::llvm::{Block as LlvmBlock, IntPred, Val};
 use super::lowering::Lowering;
 use super::registers::{Carried, Registers};
-use super::wgmma;
 use crate::Error;
 use crate::ir::{Op, Value};
-use crate::machine::{Block, Counter, For};
-
-/// Registers written by a loop's body beyond which LLVM must not copy the body.
-const UNROLL_REGISTERS: usize = 256;
+use crate::machine::{Block, Counter, For, Inst};
 
 impl<'a> Lowering<'a> {
     pub(super) fn for_loop(&mut self, inner: &'a For) -> Result<(), Error> {
@@ -57,7 +53,7 @@ impl<'a> Lowering<'a> {
             e.add_incoming(index, following, last);
             let left = e.block("for.left");
             let back = e.cond_br(again, body, left);
-            self.close_loop(op, &carried, &words, last, back);
+            self.close_loop(&inner.body, &carried, &words, last, back);
             e.position(left);
             // Taken apart here, not in the loop.
             let next = self.of_words(&args[1..], &words);
@@ -98,7 +94,7 @@ impl<'a> Lowering<'a> {
         if let Some(next) = self.region(repeated)? {
             let last = e.current_block();
             let back = e.br(header);
-            self.close_loop(op, &carried, &next, last, back);
+            self.close_loop(repeated, &carried, &next, last, back);
         }
 
         e.position(done);
@@ -168,11 +164,6 @@ impl<'a> Lowering<'a> {
         self.facts.code.selection.words.contains(&value)
     }
 
-    /// Whether a loop has products that run beside other instructions.
-    pub(super) fn multiplies(&self, op: Op) -> bool {
-        self.ops_within(op).iter().any(|op| self.lir.dots.get(op).is_some_and(wgmma::is_wgmma))
-    }
-
     /// Phis at the start of a loop's header.
     pub(super) fn carried(&self, inits: &[Registers], before: LlvmBlock) -> Carried {
         let phi = |&init: &Val| self.e.phi(self.e.type_of(init), &[(init, before)]);
@@ -182,14 +173,14 @@ impl<'a> Lowering<'a> {
     /// What is carried from the last block of a loop's body, by the branch that goes back.
     pub(super) fn close_loop(
         &self,
-        op: Op,
+        body: &[Inst],
         carried: &Carried,
         next: &[Registers],
         last: LlvmBlock,
         back: Val,
     ) {
         carried.close(self.e, next, last);
-        if self.body_registers(op) > UNROLL_REGISTERS {
+        if body.contains(&Inst::NoUnroll) {
             self.e.set_no_unroll(back);
         }
     }
@@ -230,25 +221,5 @@ impl<'a> Lowering<'a> {
             false => all.to_vec(),
         };
         values.iter().zip(registers).map(of).collect()
-    }
-
-    pub(super) fn ops_within(&self, op: Op) -> Vec<Op> {
-        let mut found = Vec::new();
-        let mut regions = self.func.op(op).regions.clone();
-        while let Some(region) = regions.pop() {
-            for &inner in &self.func.region(region).ops {
-                found.push(inner);
-                regions.extend(&self.func.op(inner).regions);
-            }
-        }
-        found
-    }
-
-    fn body_registers(&self, op: Op) -> usize {
-        if self.multiplies(op) {
-            return usize::MAX;
-        }
-        let results = self.ops_within(op).into_iter().flat_map(|op| &self.func.op(op).results);
-        results.map(|&value| self.lir.num_regs(value) as usize).sum()
     }
 }

@@ -124,6 +124,8 @@ impl<'a> Lowering<'a> {
             }
             Inst::SchedulingBarrier(op) => self.scheduling_barrier(*op)?,
             Inst::WaitMma { complete, pending } => self.wait_mma(complete, *pending)?,
+            // The branch that goes back says it.
+            Inst::NoUnroll => {}
             Inst::AwaitTile => self.await_tile()?,
             Inst::PassTile => self.pass_tile()?,
             Inst::Rematerialize(ops) => self.begin_rematerialized(ops)?,

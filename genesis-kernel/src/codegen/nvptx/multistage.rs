@@ -78,7 +78,7 @@ impl<'a> Lowering<'a> {
             let last = e.current_block();
             self.close_header(buffer, step, last)?;
             let back = e.br(header);
-            self.close_loop(inner.op, &carried, &next, last, back);
+            self.close_loop(&inner.body, &carried, &next, last, back);
         }
         self.buffers.copying.pop();
 
