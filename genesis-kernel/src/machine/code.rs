@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::selection::Selection;
 use crate::ir::{Func, Op, ParamAttrs, Region};
 use crate::layout::{DotPlan, DotUnit, LayoutIr};
 
@@ -185,6 +186,15 @@ pub enum Inst {
     /// From here to the end of the block, these ops' indices are computed anew, of a thread number that LLVM can't see
     /// through.
     Rematerialize(Vec<Op>),
+    /// Computes a result anew beside the one that there is, from packed 16-bit floats; see `rematerialize_rows`.
+    Recompute {
+        /// The op.
+        op: Op,
+        /// What it is computed from.
+        from: Anew,
+    },
+    /// In the body of a loop: no iteration is copied next to another.
+    NoUnroll,
     /// A counted loop.
     For(Box<For>),
     /// A loop with a condition.
@@ -280,6 +290,16 @@ pub enum Across {
     Registers(usize),
     /// Lanes of a warp, by a shuffle.
     Lanes(usize),
+}
+
+/// What a result is computed anew from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Anew {
+    /// A cast, from the packed words of the load that its operand is: XORed with a zero that follows from the block's
+    /// index along this axis.
+    Packed(u8),
+    /// Its operands, of which these were recomputed too.
+    Operands(Vec<usize>),
 }
 
 /// What does an atomic.
@@ -394,6 +414,7 @@ impl Inst {
             | Inst::Yield(op)
             | Inst::Return(op)
             | Inst::FinishMma(op)
+            | Inst::Recompute { op, .. }
             | Inst::While { op, .. }
             | Inst::If { op, .. } => Some(*op),
             Inst::Mma(mma) => Some(mma.op),
@@ -444,6 +465,7 @@ impl Inst {
             | Inst::CountPrefetched { .. }
             | Inst::AwaitTile
             | Inst::PassTile
+            | Inst::NoUnroll
             | Inst::Rematerialize(_) => None,
         }
     }
@@ -460,6 +482,8 @@ pub struct Code {
     pub(crate) combines: BTreeMap<Region, Block>,
     /// Where it waits for the primary grid.
     pub(crate) grid_wait: GridWait,
+    /// How its ops are computed.
+    pub(crate) selection: Selection,
 }
 
 /// A warp-specialized kernel's producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 
 use super::resident_operands::ResidentOperands;
 use super::scratch::own_staging;
+use super::selection::Selection;
 use super::tma_pipeline::pipelines_of;
 use super::{
     Block, Bytes, Code, Flight, For, GridWait, Inst, Mma, Part, SharedMemory, Stage, dsmem,
@@ -45,7 +46,8 @@ pub(super) fn run(lir: &LayoutIr, memory: &SharedMemory) -> Code {
     let combines: BTreeMap<Region, Block> =
         regions.map(|region| (region, expander.region(region))).collect();
     let body = expander.region(lir.func.body);
-    Code { entry: Block::new(), body, combines, grid_wait: GridWait::First }
+    let (entry, selection) = (Block::new(), Selection::default());
+    Code { entry, body, combines, grid_wait: GridWait::First, selection }
 }
 
 /// Makes instructions of ops.

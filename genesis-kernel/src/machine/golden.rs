@@ -1,6 +1,7 @@
 //! What one pass does to a kernel, as text, for the golden test in its file; and that every pass has one.
 
-use super::pipeline::{CONSUMERS, Context, PRODUCER, UNIFORM, begin, pipeline};
+use super::pipeline::{CONSUMERS, Context, PRODUCER, UNIFORM, begin, lower, pipeline};
+use super::selection::Selection;
 use super::{Code, RunBy, SharedMemory, print};
 use crate::DType;
 use crate::compile::gpu_layout;
@@ -14,6 +15,13 @@ pub(crate) fn on_hopper(kernel: &KernelDef, consts: &[i64], num_warps: u32) -> L
     let hints = Hints { num_warps: Some(num_warps), ..Hints::contiguous(kernel.ast) };
     let special = kernel.specialize(&[DType::BF16], consts, &hints).expect("it is well formed");
     gpu_layout(&special, &GpuTarget::SM_90A).expect("it has layouts")
+}
+
+/// Layout IR of tile IR's text, by so many warps.
+pub(crate) fn assigned(text: &str, num_warps: u32) -> LayoutIr {
+    let func = crate::ir::parse(text).expect("it is tile IR");
+    let options = LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() };
+    assign(&func, &options).expect("it has layouts")
 }
 
 /// A row's sum over four warps, by so many blocks.
@@ -55,18 +63,29 @@ pub(crate) fn changes(lir: &LayoutIr, by: RunBy, pass: &str) -> String {
     panic!("there is no pass {pass}");
 }
 
-/// The text before all passes.
-pub(crate) fn before(lir: &LayoutIr) -> String {
+/// The code of a kernel that all threads run, before all passes.
+pub(crate) fn begun(lir: &LayoutIr) -> Code {
     let gpu = &GpuTarget::SM_90A;
     let memory = SharedMemory::of(lir, gpu).expect("it fits");
-    let code = begin(&Context { lir, memory: &memory, gpu, by: RunBy::Block });
-    text(&code, lir)
+    begin(&Context { lir, memory: &memory, gpu, by: RunBy::Block })
+}
+
+/// What the passes select for the ops of a kernel.
+pub(crate) fn selected(lir: &LayoutIr, by: RunBy) -> Selection {
+    let gpu = &GpuTarget::SM_90A;
+    let memory = SharedMemory::of(lir, gpu).expect("it fits");
+    lower(lir, &memory, gpu, by).selection
+}
+
+/// The text before all passes.
+pub(crate) fn before(lir: &LayoutIr) -> String {
+    text(&begun(lir), lir)
 }
 
 fn text(code: &Code, lir: &LayoutIr) -> String {
     let entry = print(&code.entry, &lir.func);
     let mark = if entry.is_empty() { "" } else { "// then\n" };
-    entry + mark + &print(&code.body, &lir.func)
+    entry + mark + &print(&code.body, &lir.func) + &code.selection.text(&lir.func)
 }
 
 /// Both texts line by line: `-` is gone, `+` is new.
@@ -172,6 +191,7 @@ const NO_PASSES: &[&str] = &[
     "machine/print.rs",
     "machine/program.rs",
     "machine/scratch.rs",
+    "machine/selection.rs",
     "machine/verify.rs",
     "machine/verify_pipeline.rs",
     "machine/words.rs",

@@ -242,7 +242,7 @@ impl Role<'_> {
             Inst::While { op, condition, body } => return self.while_loop(*op, condition, body),
             Inst::If { op, then, otherwise } => return self.branch(*op, [then, otherwise]),
             Inst::Exec { op, reads } => self.exec(*op, reads)?,
-            Inst::Atomic { op, .. } => self.effect(*op)?,
+            Inst::Atomic { op, .. } | Inst::Recompute { op, .. } => self.effect(*op)?,
             Inst::Mma(mma) => self.mma(mma)?,
             Inst::WaitMma { complete, pending } => self.wait_mma(complete, *pending as usize)?,
             Inst::FinishMma(op) => self.in_flight.retain(|(_, other)| other != op),
@@ -257,6 +257,7 @@ impl Role<'_> {
                     self.tma_store(panel.op)?;
                 }
             }
+            Inst::NoUnroll => {}
             Inst::UnlessPrefetched { channel, .. } if self.fills.is_prefetched(*channel) => {}
             Inst::UnlessPrefetched { body, .. } => return self.block(body),
             _ if self.copies(inst)? || self.exchange(inst)? => {}

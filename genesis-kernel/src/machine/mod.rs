@@ -34,6 +34,15 @@
 //! | `combine` | the steps of reductions and scans within a warp |
 //! | `atomics` | which instruction an atomic is, and the fences around one that orders its program |
 //! | `tma_store` | the panels that a store by the copy engine goes through |
+//! | `unroll` | which loops are not copied |
+//! | `casts` | casts by instructions of their own |
+//! | `cache_policy` | which loads and stores pass by the caches |
+//! | `carried_words` | pairs of 16-bit floats that loops carry as words |
+//! | `masks` | registers of masks that are known or equal, and accesses that need no predicate |
+//! | `narrow` | which 64-bit arithmetic is done in 32 bits |
+//! | `strength_reduction` | registers of index tiles that are computed from each other |
+//! | `rematerialize_rows` | rows of 16-bit floats computed anew after barriers |
+//! | `occupancy` | the blocks of a multiprocessor that registers are left for |
 //!
 //! Code generation writes one instruction after the other and decides nothing about their order. [`verify`] finds two
 //! accesses to shared memory that no barrier or wait keeps apart; it knows nothing of the passes' rules, and runs on
@@ -43,6 +52,9 @@ mod alias;
 mod allocate;
 mod async_mma;
 mod atomics;
+mod cache_policy;
+mod carried_words;
+mod casts;
 mod cluster;
 mod code;
 mod combine;
@@ -50,7 +62,10 @@ pub(crate) mod dsmem;
 pub(crate) mod exchange;
 mod expand;
 mod late_loads;
+mod masks;
 mod membar;
+mod narrow;
+mod occupancy;
 mod parse;
 mod ping_pong;
 mod pipeline;
@@ -61,11 +76,15 @@ mod programmatic_dependent_launch;
 mod prologue_prefetch;
 mod register_budget;
 mod rematerialize;
+mod rematerialize_rows;
 mod resident_operands;
 pub(crate) mod scratch;
+mod selection;
 mod setup;
+mod strength_reduction;
 mod tma_pipeline;
 pub(crate) mod tma_store;
+mod unroll;
 mod verify;
 mod verify_pipeline;
 mod words;
@@ -82,12 +101,13 @@ pub(crate) use self::allocate::{
     BARRIER_BYTES, PANEL_BYTES, PANEL_ROWS, PANELS, PipelineLayout, SWIZZLE_ALIGNMENT, SharedMemory,
 };
 pub use self::code::{
-    Across, AtomicBy, Block, Bytes, Code, Flight, For, Inst, Mma, Panel, Part, Stage,
+    Across, Anew, AtomicBy, Block, Bytes, Code, Flight, For, Inst, Mma, Panel, Part, Stage,
 };
 pub(crate) use self::code::{Constant, GridWait, RunBy, producer_ir};
 pub use self::parse::parse;
 pub use self::print::print;
 pub(crate) use self::program::{Program, WarpSpecialized, text};
 pub(crate) use self::prologue_prefetch::grid_wait;
+pub(crate) use self::selection::{Cached, Cast, Counter, Guard, Increments, Register, Short, Step};
 pub use self::verify::{Race, verify};
 pub(crate) use self::verify_pipeline::verify_program;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::words::{self, maker};
-use super::{Across, Block, Bytes, Flight, For, Inst, Mma, Panel, Part, Stage};
+use super::words::{self, AXES, maker};
+use super::{Across, Anew, Block, Bytes, Flight, For, Inst, Mma, Panel, Part, Stage};
 use crate::ir::Op;
 
 /// Reads code whose ops are numbered as in `ops`: those of the function, in order.
@@ -147,6 +147,7 @@ impl<'t> Parser<'t> {
             "count.prefetched" => {
                 Inst::CountPrefetched { channel: channel(word(1)?)?, more: word(2)? == "more" }
             }
+            "recompute" => Inst::Recompute { op: self.op(word(1)?)?, from: anew(&words[2..])? },
             "rematerialize" => Inst::Rematerialize(self.list(&words[1..])?),
             _ => return Err(format!("unknown instruction `{name}`")),
         })
@@ -261,6 +262,21 @@ fn channel(text: &str) -> Result<u8, String> {
 
 fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+/// `packed y`, or `anew 0, 1`
+fn anew(words: &[&str]) -> Result<Anew, String> {
+    match words {
+        ["packed", axis] => {
+            let axis = AXES.iter().position(|other| other == axis).ok_or("an axis is due")?;
+            Ok(Anew::Packed(axis as u8))
+        }
+        ["anew", operands @ ..] => {
+            let operand = |word: &&str| number(word.trim_end_matches(',')).map(|n| n as usize);
+            Ok(Anew::Operands(operands.iter().map(operand).collect::<Result<_, _>>()?))
+        }
+        _ => Err(format!("nothing is computed from `{}`", words.join(" "))),
+    }
 }
 
 /// `0..64`

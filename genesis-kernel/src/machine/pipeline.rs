@@ -2,9 +2,10 @@
 
 use super::expand;
 use super::{
-    Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cluster, combine, grid_wait,
-    late_loads, membar, ping_pong, programmatic_dependent_launch, prologue_prefetch, rematerialize,
-    resident_operands, setup, tma_pipeline, tma_store,
+    Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cache_policy, carried_words, casts,
+    cluster, combine, grid_wait, late_loads, masks, membar, narrow, occupancy, ping_pong,
+    programmatic_dependent_launch, prologue_prefetch, rematerialize, rematerialize_rows,
+    resident_operands, setup, strength_reduction, tma_pipeline, tma_store, unroll,
 };
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
@@ -38,6 +39,15 @@ pub(super) const UNIFORM: &[Pass] = &[
     pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
+    pass("unroll", |code, cx| unroll::run(code, cx.lir)),
+    pass("casts", |code, cx| casts::run(code, cx.lir, cx.gpu, cx.by)),
+    pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
+    pass("carried_words", |code, cx| carried_words::run(code, cx.lir)),
+    pass("masks", |code, cx| masks::run(code, cx.lir)),
+    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
+    pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
+    pass("rematerialize_rows", |code, cx| rematerialize_rows::run(code, cx.lir)),
+    pass("occupancy", |code, cx| occupancy::run(code, cx.lir, cx.gpu)),
 ];
 
 /// Those of consumers.
@@ -53,11 +63,23 @@ pub(super) const CONSUMERS: &[Pass] = &[
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
     pass("tma_store", |code, cx| tma_store::run(&mut code.body, cx.lir)),
+    pass("unroll", |code, cx| unroll::run(code, cx.lir)),
+    pass("casts", |code, cx| casts::run(code, cx.lir, cx.gpu, cx.by)),
+    pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
+    pass("carried_words", |code, cx| carried_words::run(code, cx.lir)),
+    pass("masks", |code, cx| masks::run(code, cx.lir)),
+    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
+    pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
+    pass("rematerialize_rows", |code, cx| rematerialize_rows::run(code, cx.lir)),
+    pass("occupancy", |code, cx| occupancy::run(code, cx.lir, cx.gpu)),
 ];
 
 /// That of a producer.
-pub(super) const PRODUCER: &[Pass] =
-    &[pass("tma_pipeline", |code, cx| tma_pipeline::run(code, cx.lir, cx.by))];
+pub(super) const PRODUCER: &[Pass] = &[
+    pass("tma_pipeline", |code, cx| tma_pipeline::run(code, cx.lir, cx.by)),
+    pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
+    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
+];
 
 /// The passes of a role.
 pub(super) fn pipeline(by: RunBy) -> &'static [Pass] {

@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::words::{self, word};
-use super::{Across, Block, Bytes, Flight, Inst, Mma, Panel, Part};
+use super::words::{self, AXES, word};
+use super::{Across, Anew, Block, Bytes, Flight, Inst, Mma, Panel, Part};
 use crate::ir::print::mnemonic;
 use crate::ir::{Func, Op};
 
@@ -131,6 +131,13 @@ impl Printer<'_> {
             Inst::Release { channel, of } => format!("release {channel} of {}", number(of)),
             Inst::CountPrefetched { channel, more } => {
                 format!("count.prefetched {channel} {}", if *more { "more" } else { "less" })
+            }
+            Inst::Recompute { op, from: Anew::Packed(axis) } => {
+                format!("recompute {} packed {}", number(op), AXES[usize::from(*axis)])
+            }
+            Inst::Recompute { op, from: Anew::Operands(anew) } => {
+                let anew: Vec<String> = anew.iter().map(usize::to_string).collect();
+                format!("recompute {} anew {}", number(op), anew.join(", "))
             }
             Inst::Rematerialize(ops) => {
                 format!("rematerialize {}", self.list(ops)).trim_end().to_owned()

@@ -70,9 +70,16 @@ impl Program {
     pub(crate) fn text(&self, lir: &LayoutIr) -> String {
         let func = &lir.func;
         match self {
-            Program::Uniform(code) => print(&code.entry, func) + &print(&code.body, func),
+            Program::Uniform(code) => print(&code.entry, func) + &code.text(func),
             Program::WarpSpecialized(roles) => roles.text(func),
         }
+    }
+}
+
+impl Code {
+    /// The text of its body, and of how its ops are computed.
+    fn text(&self, func: &Func) -> String {
+        print(&self.body, func) + &self.selection.text(func)
     }
 }
 
@@ -119,9 +126,9 @@ impl WarpSpecialized {
             let entry = if i == 0 { &self.producer_entry[..] } else { &[] };
             let entry: Block = entry.iter().chain(&part.code.entry).cloned().collect();
             let func = &part.lir.func;
-            sections.push((name, print(&entry, func) + &print(&part.code.body, func)));
+            sections.push((name, print(&entry, func) + &part.code.text(func)));
         }
-        let consumers = print(&self.consumers.entry, func) + &print(&self.consumers.body, func);
+        let consumers = print(&self.consumers.entry, func) + &self.consumers.text(func);
         sections.push(("consumers", consumers));
         if !self.teardown.is_empty() {
             sections.push(("teardown", print(&self.teardown, func)));

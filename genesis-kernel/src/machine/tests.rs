@@ -386,6 +386,8 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
           yield 10                              // yield
         }
         return 11                               // return
+        select 4 counts s64                     // for
+        select 6 counts s64                     // for
 
         // consumers
         take.registers 240
@@ -396,8 +398,10 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         exec 4                                  // const
         exec 5                                  // broadcast
         for 6 {
+          pragma.nounroll
           exec 7                                // mul
           for 8 {
+            pragma.nounroll
             exec 9                              // tma_load
             exec 10                             // tma_load
             wait.full 0
@@ -439,6 +443,9 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         }
         wait.panels 0
         return 16                               // return
+        select 6 counts s64                     // for
+        select 8 counts s64                     // for
+        select 13 cast pairs                    // cast
     "#]]
     .assert_eq(&text(&lir, &gpu));
 }

@@ -298,7 +298,7 @@ impl Consumers<'_> {
             }
             Inst::For(inner) => self.for_loop(inner),
             Inst::Return(_) => self.end(),
-            Inst::Yield(op) => self.reads(*op),
+            Inst::Yield(op) | Inst::Recompute { op, .. } => self.reads(*op),
             _ if inst.blocks().is_empty() => self.state.panels.inst(inst),
             _ => self.ways(inst),
         }

@@ -21,7 +21,11 @@ pub(super) const PLAIN: &[(&str, Inst)] = &[
     ("pass.first.turn", Inst::PassFirstTurn),
     ("await.tile", Inst::AwaitTile),
     ("pass.tile", Inst::PassTile),
+    ("pragma.nounroll", Inst::NoUnroll),
 ];
+
+/// The axes of the grid.
+pub(super) const AXES: [&str; 3] = ["x", "y", "z"];
 
 /// A word, and what makes its instruction.
 pub(super) type Maker<T> = (&'static str, fn(T) -> Inst);

@@ -12,7 +12,7 @@ use super::registers::Registers;
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
 use crate::layout::f2;
-use crate::machine::AtomicBy;
+use crate::machine::{AtomicBy, Guard};
 
 fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
     match (op, signed) {
@@ -50,7 +50,8 @@ impl Lowering<'_> {
         let dtype = self.dtype(data.results[0]);
         let mut old = Vec::new();
         for reg in 0..operands[0].len() {
-            let on = self.predicate(&access, mask, reg);
+            let is_masked = self.guard(op, reg) == Guard::Masked;
+            let on = self.predicate(&access, mask.map(|mask| mask[reg]).filter(|_| is_masked));
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
             old.push(match by {
                 AtomicBy::Reduction => self.reduce_in_memory(dtype, parts[0], parts[1], on)?,

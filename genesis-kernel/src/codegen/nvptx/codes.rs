@@ -11,13 +11,13 @@
 //! f32                      0x4b000000 | c = 8388608 + c
 //! ```
 //!
-//! Only a left operand of tensor cores is made so: its registers come in pairs along K, as the bytes lie in
-//! shared memory.
+//! Which casts are made so, says machine IR.
 
 use super::super::llvm::Val;
 use super::lowering::Lowering;
 use crate::Error;
-use crate::ir::{BinaryOp, DType, Op, OpKind, Value};
+use crate::ir::{DType, Op, OpKind, Value};
+use crate::machine::Step;
 
 /// The selector of `prmt` that puts two bytes in the low halves of two half-words, below a byte of another
 /// register.
@@ -26,95 +26,37 @@ const SPREAD: i64 = 0x4140;
 /// Those that put one of two bytes low into a word, below zeros and a byte of another register.
 const WIDE: [i64; 2] = [0x4220, 0x4221];
 
-/// Codes in registers of 8 bits, and what is done to them first.
-struct Codes {
-    value: Value,
-    step: Step,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    None,
-    Mask(u8),
-    Shift(u8),
-}
-
-impl Step {
-    /// The largest code behind it.
-    fn most(self) -> u8 {
-        match self {
-            Step::None => 255,
-            Step::Mask(mask) => mask,
-            Step::Shift(by) => 255 >> by,
-        }
-    }
-}
-
 impl Lowering<'_> {
-    /// `codes.to::<X>() - zero` of a constant, or the cast alone, without a conversion.
-    pub(super) fn codes_less_zero(&mut self, op: Op) -> Result<bool, Error> {
-        let data = self.func.op(op);
-        let to = self.func.tile(data.results[0]);
-        // Not every GPU adds bf16; the registers of other tiles need not be pairs.
-        let fits = self.facts.gpu.features.bf16_arithmetic
-            && self.copies.is_some()
-            && !to.is_ptr()
-            && matches!(to.dtype(), DType::F16 | DType::BF16 | DType::F32)
-            && self.lir.num_regs(data.results[0]).is_multiple_of(2);
-        let Some((cast, zero)) = fits.then(|| self.cast_and_zero(op)).flatten() else {
-            return Ok(false);
-        };
-        let codes = self.codes(self.func.op(cast).operands[0]);
-        let registers = self.get(codes.value)?;
+    /// A cast of codes, less a constant, without a conversion.
+    pub(super) fn codes_less_zero(&mut self, op: Op, zero: u8, step: Step) -> Result<(), Error> {
+        let to = self.dtype(self.func.op(op).results[0]);
+        let codes = self.codes(op, step)?;
+        let registers = self.get(codes)?;
         let e = self.e;
         let both = |pair: &[Val]| {
-            if to.dtype() == DType::F32 {
-                return self.wide_pair(pair, codes.step, zero);
+            if to == DType::F32 {
+                return self.wide_pair(pair, step, zero);
             }
-            let floats = self.pair(pair, codes.step, to.dtype(), zero);
+            let floats = self.pair(pair, step, to, zero);
             let halves = e.bitcast(floats, e.vec(e.i16(), 2));
             [e.extract(halves, 0), e.extract(halves, 1)]
         };
         let results = registers.chunks(2).flat_map(both).collect();
-        self.result(op, results)?;
-        Ok(true)
+        self.result(op, results)
     }
 
-    /// The cast of codes that an op is, or subtracts a constant from.
-    fn cast_and_zero(&self, op: Op) -> Option<(Op, u8)> {
-        let data = self.func.op(op);
-        let is_cast = |op: Op| {
-            let data = self.func.op(op);
-            data.kind == OpKind::Cast && self.dtype(data.operands[0]) == DType::U8
+    /// The codes that an op casts, or the left operand of a subtraction does: those that are masked or shifted first.
+    fn codes(&self, op: Op, step: Step) -> Result<Value, Error> {
+        let operand = |op: Op| self.func.op(op).operands[0];
+        let made_by = |value| self.func.def_op(value).ok_or_else(|| Error::bug("codes of no op"));
+        let cast = match self.func.op(op).kind {
+            OpKind::Cast => op,
+            _ => made_by(operand(op))?,
         };
-        match data.kind {
-            OpKind::Cast => is_cast(op).then_some((op, 0)),
-            OpKind::Binary(BinaryOp::Sub) => {
-                let cast = self.func.def_op(data.operands[0]).filter(|&op| is_cast(op))?;
-                let zero = self.func.as_const(data.operands[1])?.to_f64();
-                let is_small = (0.0..=128.0).contains(&zero) && zero.fract() == 0.0;
-                is_small.then_some((cast, zero as u8))
-            }
-            _ => None,
+        match step {
+            Step::None => Ok(operand(cast)),
+            Step::Mask(_) | Step::Shift(_) => Ok(operand(made_by(operand(cast))?)),
         }
-    }
-
-    /// What codes are masked or shifted from.
-    fn codes(&self, value: Value) -> Codes {
-        let made = self.func.def_op(value).and_then(|op| {
-            let data = self.func.op(op);
-            let OpKind::Binary(kind) = data.kind else { return None };
-            let number = u8::try_from(self.func.as_const(*data.operands.get(1)?)?.to_i64()).ok()?;
-            let step = match kind {
-                BinaryOp::And => Step::Mask(number),
-                BinaryOp::Shr if (1..8).contains(&number) => Step::Shift(number),
-                _ => return None,
-            };
-            let value = data.operands[0];
-            (self.lir.layout(value) == self.lir.layout(data.results[0]))
-                .then_some(Codes { value, step })
-        });
-        made.unwrap_or(Codes { value, step: Step::None })
     }
 
     /// Two floats of 32 bits.

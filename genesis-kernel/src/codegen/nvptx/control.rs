@@ -5,13 +5,9 @@
 use super::super::llvm::{Block as LlvmBlock, IntPred, Val};
 use super::lowering::Lowering;
 use super::registers::{Carried, Registers};
-use super::wgmma;
 use crate::Error;
-use crate::ir::{DType, Elem, Op, Value};
-use crate::machine::{Block, For};
-
-/// Registers written by a loop's body beyond which LLVM must not copy the body.
-const UNROLL_REGISTERS: usize = 256;
+use crate::ir::{Op, Value};
+use crate::machine::{Block, Counter, For, Inst};
 
 impl<'a> Lowering<'a> {
     pub(super) fn for_loop(&mut self, inner: &'a For) -> Result<(), Error> {
@@ -22,7 +18,7 @@ impl<'a> Lowering<'a> {
         let e = self.e;
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
-        let is_short = self.counts_in_32_bits(op);
+        let Counter { is_short, may_wrap } = self.counter(op)?;
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?]
             .map(|v| if is_short { e.trunc(v, e.i32()) } else { v });
         let inits: Vec<Registers> =
@@ -31,7 +27,7 @@ impl<'a> Lowering<'a> {
         let enters = e.and(advances, e.icmp(IntPred::Slt, lower, upper));
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
-        let begun = self.words_of(op, &args[1..], &inits);
+        let begun = self.words_of(&args[1..], &inits);
         let (body, done) = (e.block("for"), e.block("for.end"));
         let skipped = self.short(&data.results, &inits);
         let before = e.current_block();
@@ -42,14 +38,14 @@ impl<'a> Lowering<'a> {
         let index = e.phi(e.type_of(step), &[(lower, before)]);
         let carried = self.carried(&begun, before);
         self.set(args[0], vec![if is_short { e.sext(index, e.i64()) } else { index }]);
-        let held = self.of_words(op, &args[1..], &carried.registers());
+        let held = self.of_words(&args[1..], &carried.registers());
         self.bind(&args[1..], &held);
-        if let Some(next) = self.iteration(inner, region)? {
+        if let Some(next) = self.iteration(inner)? {
             // The test stands at the end: an iteration flows into the next one, as products that are
             // in flight across iterations must.
-            let words = self.words_of(op, &args[1..], &next);
+            let words = self.words_of(&args[1..], &next);
             let following = e.add(index, step);
-            let again = match self.may_wrap(op, is_short) {
+            let again = match may_wrap {
                 true => e.icmp(IntPred::Ugt, e.sub(upper, index), step),
                 false => e.icmp(IntPred::Slt, following, upper),
             };
@@ -57,10 +53,10 @@ impl<'a> Lowering<'a> {
             e.add_incoming(index, following, last);
             let left = e.block("for.left");
             let back = e.cond_br(again, body, left);
-            self.close_loop(op, &carried, &words, last, back);
+            self.close_loop(&inner.body, &carried, &words, last, back);
             e.position(left);
             // Taken apart here, not in the loop.
-            let next = self.of_words(op, &args[1..], &words);
+            let next = self.of_words(&args[1..], &words);
             let next = self.finish_products(inner, next)?;
             ends.push((e.current_block(), self.short(&data.results, &next)));
             e.br(done);
@@ -87,7 +83,7 @@ impl<'a> Lowering<'a> {
         let carried = self.carried(&inits, before);
         let args = self.func.region(data.regions[0]).args.clone();
         self.bind(&args, &carried.registers());
-        let Some(yielded) = self.region(data.regions[0], condition)? else {
+        let Some(yielded) = self.region(condition)? else {
             return Err(Error::bug("a condition returns"));
         };
         e.cond_br(yielded[0][0], body, done);
@@ -95,10 +91,10 @@ impl<'a> Lowering<'a> {
         e.position(body);
         let args = self.func.region(data.regions[1]).args.clone();
         self.bind(&args, &carried.registers());
-        if let Some(next) = self.region(data.regions[1], repeated)? {
+        if let Some(next) = self.region(repeated)? {
             let last = e.current_block();
             let back = e.br(header);
-            self.close_loop(op, &carried, &next, last, back);
+            self.close_loop(repeated, &carried, &next, last, back);
         }
 
         e.position(done);
@@ -114,9 +110,9 @@ impl<'a> Lowering<'a> {
         let done = e.block("if.end");
         e.cond_br(cond, branches[0], branches[1]);
         let mut ends = Vec::new();
-        for ((block, &region), way) in branches.into_iter().zip(&data.regions).zip(ways) {
+        for (block, way) in branches.into_iter().zip(ways) {
             e.position(block);
-            let yielded = self.region(region, way)?;
+            let yielded = self.region(way)?;
             if let Some(yielded) = yielded {
                 ends.push((e.current_block(), self.short(&data.results, &yielded)));
                 e.br(done);
@@ -127,15 +123,15 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// What goes round a loop for these values: indices that fit in 32 bits; in a loop with products two of
-    /// 16 bits as a word. Operands of the next iteration's products stay as an instruction takes them.
-    fn words_of(&self, op: Op, values: &[Value], registers: &[Registers]) -> Vec<Registers> {
+    /// What goes round a loop for these values: indices in 32 bits, and two floats of 16 bits as a word, where machine IR
+    /// says so.
+    fn words_of(&self, values: &[Value], registers: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let word = |pair: &[Val]| e.bitcast(e.build_vec(pair), e.i32());
         let of = |(&value, all): (&Value, &Registers)| {
-            if self.is_in_words(op, value) {
+            if self.is_in_words(value) {
                 all.chunks(2).map(word).collect()
-            } else if self.fits_32_bits(value) {
+            } else if self.is_carried_short(value) {
                 all.iter().map(|&wide| e.trunc(wide, e.i32())).collect()
             } else {
                 Registers::clone(all)
@@ -145,13 +141,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The registers of values that went round a loop.
-    fn of_words(&self, op: Op, values: &[Value], words: &[Registers]) -> Vec<Registers> {
+    fn of_words(&self, values: &[Value], words: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let of = |(&value, words): (&Value, &Registers)| {
-            if self.fits_32_bits(value) {
+            if self.is_carried_short(value) {
                 return words.iter().map(|&word| e.sext(word, e.i64())).collect();
             }
-            if !self.is_in_words(op, value) {
+            if !self.is_in_words(value) {
                 return Registers::clone(words);
             }
             let pair = e.vec(self.register_ty(value), 2);
@@ -164,17 +160,8 @@ impl<'a> Lowering<'a> {
         values.iter().zip(words).map(of).collect()
     }
 
-    fn is_in_words(&self, op: Op, value: Value) -> bool {
-        let ty = self.func.ty(value);
-        let is_half = ty.as_tile().is_some_and(|tile| {
-            matches!(tile.elem, Elem::Data(DType::F16 | DType::BF16)) && !tile.shape.is_scalar()
-        });
-        is_half && self.lir.num_regs(value).is_multiple_of(2) && self.multiplies(op)
-    }
-
-    /// Whether a loop has products that run beside other instructions.
-    pub(super) fn multiplies(&self, op: Op) -> bool {
-        self.ops_within(op).iter().any(|op| self.lir.dots.get(op).is_some_and(wgmma::is_wgmma))
+    fn is_in_words(&self, value: Value) -> bool {
+        self.facts.code.selection.words.contains(&value)
     }
 
     /// Phis at the start of a loop's header.
@@ -186,14 +173,14 @@ impl<'a> Lowering<'a> {
     /// What is carried from the last block of a loop's body, by the branch that goes back.
     pub(super) fn close_loop(
         &self,
-        op: Op,
+        body: &[Inst],
         carried: &Carried,
         next: &[Registers],
         last: LlvmBlock,
         back: Val,
     ) {
         carried.close(self.e, next, last);
-        if self.body_registers(op) > UNROLL_REGISTERS {
+        if body.contains(&Inst::NoUnroll) {
             self.e.set_no_unroll(back);
         }
     }
@@ -220,7 +207,7 @@ impl<'a> Lowering<'a> {
             |i: usize| (0..self.lir.num_regs(results[i]) as usize).map(move |reg| one(i, reg));
         let merged: Vec<Vec<Val>> = (0..results.len()).map(|i| all(i).collect()).collect();
         for (&result, registers) in results.iter().zip(merged) {
-            let is_index = self.fits_32_bits(result);
+            let is_index = self.is_carried_short(result);
             let wide = |v| if is_index && e.type_of(v) == e.i32() { e.sext(v, e.i64()) } else { v };
             self.set(result, registers.into_iter().map(wide).collect::<Vec<Val>>());
         }
@@ -229,30 +216,10 @@ impl<'a> Lowering<'a> {
     /// The registers of values that [`Lowering::merge`] merges: indices that fit in 32 bits as such.
     pub(super) fn short(&self, values: &[Value], registers: &[Registers]) -> Vec<Vec<Val>> {
         let e = self.e;
-        let of = |(&value, all): (&Value, &Registers)| match self.fits_32_bits(value) {
+        let of = |(&value, all): (&Value, &Registers)| match self.is_carried_short(value) {
             true => all.iter().map(|&wide| e.trunc(wide, e.i32())).collect(),
             false => all.to_vec(),
         };
         values.iter().zip(registers).map(of).collect()
-    }
-
-    pub(super) fn ops_within(&self, op: Op) -> Vec<Op> {
-        let mut found = Vec::new();
-        let mut regions = self.func.op(op).regions.clone();
-        while let Some(region) = regions.pop() {
-            for &inner in &self.func.region(region).ops {
-                found.push(inner);
-                regions.extend(&self.func.op(inner).regions);
-            }
-        }
-        found
-    }
-
-    fn body_registers(&self, op: Op) -> usize {
-        if self.multiplies(op) {
-            return usize::MAX;
-        }
-        let results = self.ops_within(op).into_iter().flat_map(|op| &self.func.op(op).results);
-        results.map(|&value| self.lir.num_regs(value) as usize).sum()
     }
 }

@@ -60,7 +60,6 @@ impl Lowering<'_> {
 
     /// Waits for all DSMEM stores of an op, whose bytes may then be read.
     pub(super) fn await_stores(&mut self, op: Op) -> Result<(), Error> {
-        self.here.stage += 1;
         let barrier = self.dsmem_barrier(op).ok_or_else(|| Error::bug("nothing counts stores"))?;
         wait_parity(self.e, barrier, self.e.int(self.e.i32(), 0));
         Ok(())

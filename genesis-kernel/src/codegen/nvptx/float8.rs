@@ -18,40 +18,23 @@ use crate::ir::{DType, Op};
 
 impl Lowering<'_> {
     /// A cast of pairs from f32 to 16 bits, by the instruction that rounds two and packs them.
-    pub(super) fn cast_pairs(&mut self, op: Op) -> Result<bool, Error> {
+    pub(super) fn cast_pairs(&mut self, op: Op) -> Result<(), Error> {
         let data = self.func.op(op);
         let (from, to) = (self.dtype(data.operands[0]), self.dtype(data.results[0]));
-        let n = self.lir.num_regs(data.results[0]);
-        // Where tensor cores take what comes out; elsewhere pairs cost registers that rows have no more.
-        let feeds = self.copies.is_some();
-        if !feeds
-            || from != DType::F32
-            || !matches!(to, DType::F16 | DType::BF16)
-            || !n.is_multiple_of(2)
-        {
-            return Ok(false);
-        }
         let e = self.e;
-        let operands = self.rematerialized_operands(op)?;
+        let operands = self.operands_of_rows(op)?;
         let both = |pair: &[Val]| {
             let halves = cast(e, Machine::Nvptx, e.build_vec(pair), from, to);
             [e.extract(halves, 0), e.extract(halves, 1)]
         };
         let registers = operands[0].chunks(2).flat_map(both).collect();
-        self.result(op, registers)?;
-        Ok(true)
+        self.result(op, registers)
     }
 
-    /// A cast from or to floats of 8 bits, where there are instructions for it.
-    pub(super) fn cast_float8(&mut self, op: Op) -> Result<bool, Error> {
+    /// A cast from or to floats of 8 bits, by the instructions for it.
+    pub(super) fn cast_float8(&mut self, op: Op) -> Result<(), Error> {
         let data = self.func.op(op);
         let (from, to) = (self.dtype(data.operands[0]), self.dtype(data.results[0]));
-        let is_short = |dtype| matches!(dtype, DType::F16 | DType::BF16 | DType::F32);
-        if !self.facts.gpu.features.f8_conversions
-            || !(from.is_f8() && is_short(to) || to.is_f8() && is_short(from))
-        {
-            return Ok(false);
-        }
         let operand = self.get(data.operands[0])?;
         let pairs = operand.chunks(2).map(|pair| {
             let [low, high] = [pair[0], pair[pair.len() - 1]];
@@ -63,8 +46,7 @@ impl Lowering<'_> {
             both.into_iter().take(pair.len())
         });
         let registers = pairs.flatten().collect();
-        self.result(op, registers)?;
-        Ok(true)
+        self.result(op, registers)
     }
 
     fn widen_pair(&self, from: DType, to: DType, pair: [Val; 2]) -> [Val; 2] {

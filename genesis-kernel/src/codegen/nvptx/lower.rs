@@ -8,8 +8,8 @@ use super::programmatic_dependent_launch;
 use super::registers::Registers;
 use super::thread;
 use crate::Error;
-use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Type, Value};
-use crate::machine::{Inst, Part};
+use crate::ir::{Combine, Op, OpKind, Type, Value};
+use crate::machine::{Cast, Inst, Part, Register};
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
 const CONSUMERS: i64 = 1;
@@ -17,14 +17,12 @@ const CONSUMERS: i64 = 1;
 impl<'a> Lowering<'a> {
     /// A barrier of all threads of the cluster.
     fn cluster_barrier(&mut self) {
-        self.here.stage += 1;
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
     }
 
     /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
-        self.here.stage += 1;
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
@@ -44,18 +42,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// The code of a region. Gives what it yields; none where it returns from the kernel.
-    pub(super) fn region(
-        &mut self,
-        region: Region,
-        block: &'a [Inst],
-    ) -> Result<Option<Vec<Registers>>, Error> {
-        let outer = std::mem::replace(&mut self.here.region, region);
+    pub(super) fn region(&mut self, block: &'a [Inst]) -> Result<Option<Vec<Registers>>, Error> {
         let depth = self.values.scopes.len();
         let yielded = self.until_end(block);
         while self.values.scopes.len() > depth {
             self.end_rematerialized();
         }
-        self.here.region = outer;
         yielded
     }
 
@@ -82,10 +74,10 @@ impl<'a> Lowering<'a> {
 
     fn inst(&mut self, inst: &'a Inst) -> Result<(), Error> {
         let Some(op) = inst.op() else { return self.of_no_op(inst) };
-        let outer = std::mem::replace(&mut self.here.op, op);
+        let outer = std::mem::replace(&mut self.here, op);
         self.e.locate(self.func.op(op).loc);
         self.part_of_op(op, inst)?;
-        self.here.op = outer;
+        self.here = outer;
         self.e.locate(self.func.op(outer).loc);
         Ok(())
     }
@@ -94,6 +86,7 @@ impl<'a> Lowering<'a> {
         match inst {
             Inst::Exec { .. } => self.lower(op),
             Inst::Mma(mma) => self.issue_mma(mma),
+            Inst::Recompute { from, .. } => self.recompute(op, from),
             Inst::Combine { across, .. } => self.combine_across(op, *across),
             Inst::Atomic { by, .. } => self.atomic(op, *by),
             Inst::StorePanel(panel) => self.store_panel(panel),
@@ -131,6 +124,8 @@ impl<'a> Lowering<'a> {
             }
             Inst::SchedulingBarrier(op) => self.scheduling_barrier(*op)?,
             Inst::WaitMma { complete, pending } => self.wait_mma(complete, *pending)?,
+            // The branch that goes back says it.
+            Inst::NoUnroll => {}
             Inst::AwaitTile => self.await_tile()?,
             Inst::PassTile => self.pass_tile()?,
             Inst::Rematerialize(ops) => self.begin_rematerialized(ops)?,
@@ -149,10 +144,10 @@ impl<'a> Lowering<'a> {
 
     /// An op that is a single instruction.
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
-        let outer = std::mem::replace(&mut self.here.op, op);
+        let outer = std::mem::replace(&mut self.here, op);
         self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
-        self.here.op = outer;
+        self.here = outer;
         self.e.locate(self.func.op(outer).loc);
         Ok(())
     }
@@ -181,6 +176,12 @@ impl<'a> Lowering<'a> {
     }
 
     fn lower(&mut self, op: Op) -> Result<(), Error> {
+        match self.facts.code.selection.casts.get(&op) {
+            Some(&Cast::Codes { zero, step }) => return self.codes_less_zero(op, zero, step),
+            Some(Cast::Pairs) => return self.cast_pairs(op),
+            Some(Cast::Float8) => return self.cast_float8(op),
+            None => {}
+        }
         match &self.func.op(op).kind {
             OpKind::Const(scalar) => {
                 let value = self.e.scalar(*scalar);
@@ -189,17 +190,15 @@ impl<'a> Lowering<'a> {
             OpKind::Iota => self.iota(op),
             OpKind::ProgramId(axis) => self.special_register(op, "id", *axis),
             OpKind::NumPrograms(axis) => self.special_register(op, "nid", *axis),
-            OpKind::Cast | OpKind::Binary(BinaryOp::Sub) if self.codes_less_zero(op)? => Ok(()),
             OpKind::Unary(_)
             | OpKind::Binary(_)
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
+            | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd
             | OpKind::MultipleOf(_) => self.elementwise(op),
-            OpKind::Cast if self.cast_float8(op)? || self.cast_pairs(op)? => Ok(()),
-            OpKind::Cast => self.elementwise(op),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
             | OpKind::Reshape
@@ -251,8 +250,7 @@ impl<'a> Lowering<'a> {
             })
             .collect();
         self.result(op, registers)?;
-        self.note_iota_increments(result, &layout.reg);
-        Ok(())
+        self.note_increments(op)
     }
 
     fn special_register(&mut self, op: Op, name: &str, axis: u8) -> Result<(), Error> {
@@ -268,20 +266,14 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.strength_reduced(op)? {
+        if self.by_increments(op)? {
             return Ok(());
         }
-        let operands = self.rematerialized_operands(op)?;
-        let equal = self.equal_registers(result);
+        let operands = self.operands_of_rows(op)?;
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
-            // Of registers that hold equal values the first one computes it.
-            if let Some(&known) = registers.get(reg & !equal).filter(|_| reg & equal != 0) {
-                registers.push(known);
-                continue;
-            }
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            registers.push(match self.known(op, reg as u32, &parts) {
+            registers.push(match self.without_code(op, reg, &parts, &registers) {
                 Some(known) => known,
                 None => self.one(op, &parts)?,
             });
@@ -289,40 +281,19 @@ impl<'a> Lowering<'a> {
         self.result(op, registers)
     }
 
-    /// What an op gives in a register by masks that are the same in every thread.
-    pub(super) fn known(&self, op: Op, reg: u32, parts: &[Val]) -> Option<Val> {
-        let data = self.func.op(op);
-        let [no, yes] = [false, true].map(|bit| self.e.bool(bit));
-        match data.kind {
-            OpKind::Compare(predicate) => {
-                let known = self.known_comparison(predicate, &data.operands, reg)?;
-                Some(if known { yes } else { no })
-            }
-            OpKind::Select if parts[0] == yes => Some(parts[1]),
-            OpKind::Select if parts[0] == no => Some(parts[2]),
-            OpKind::Binary(BinaryOp::And) if parts.contains(&no) => Some(no),
-            OpKind::Binary(BinaryOp::And) if parts[0] == yes => Some(parts[1]),
-            OpKind::Binary(BinaryOp::And) if parts[1] == yes => Some(parts[0]),
-            _ => None,
-        }
-    }
-
-    /// The bits of the register number that do not change a mask: it is constant over as long runs.
-    fn equal_registers(&self, value: Value) -> usize {
-        let Some(layout) = self.lir.layout(value).filter(|_| self.dtype(value) == DType::Bool)
-        else {
-            return 0;
-        };
-        let info = self.facts.axes.of_value(self.func, value);
-        let is_equal = |basis: u32| {
-            let axes = 0..layout.shape.rank();
-            axes.into_iter().any(|axis| {
-                let step = u64::from(layout.coord(basis, axis));
-                step != 0 && step < info.constancy(axis)
-            })
-        };
-        let bits = layout.reg.iter().enumerate().filter(|&(_, &basis)| is_equal(basis));
-        bits.fold(0, |mask, (i, _)| mask | 1 << i)
+    /// A register of an op's result that needs no code, as machine IR has selected: of masks, and of what they select.
+    pub(super) fn without_code(
+        &self,
+        op: Op,
+        reg: usize,
+        parts: &[Val],
+        before: &[Val],
+    ) -> Option<Val> {
+        Some(match self.facts.code.selection.masks.register(op, reg)? {
+            Register::Constant(value) => self.e.bool(value),
+            Register::Equal(first) => before[first as usize],
+            Register::Operand(i) => parts[i],
+        })
     }
 
     /// Ops that only say which register is which.
@@ -338,9 +309,7 @@ impl<'a> Lowering<'a> {
         })?;
         let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
         self.result(op, registers)?;
-        let data = self.func.op(op);
-        self.note_renamed_increments(data.operands[0], data.results[0], &map);
-        Ok(())
+        self.note_increments(op)
     }
 
     fn join(&mut self, op: Op) -> Result<(), Error> {
@@ -408,7 +377,7 @@ impl<'a> Lowering<'a> {
                 let code = self.facts.code;
                 let block = code.combines.get(&region);
                 let block = block.ok_or_else(|| Error::bug("a combination without code"))?;
-                let yielded = self.region(region, block)?;
+                let yielded = self.region(block)?;
                 let yielded = yielded.ok_or_else(|| Error::bug("a combination returns"))?;
                 Ok(yielded.iter().map(|registers| registers[0]).collect())
             }

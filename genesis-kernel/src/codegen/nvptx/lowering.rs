@@ -11,9 +11,8 @@ use super::partial::Partial;
 use super::pipeline_state::Copies;
 use super::registers::{GLOBAL, Registers};
 use super::thread::Threads;
-use super::values::{Here, Values};
+use super::values::Values;
 use crate::Error;
-use crate::analysis::AxisAnalysis;
 use crate::ir::{DType, Elem, Func, Op, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
 use crate::machine::{Code, PointsTo, SharedMemory};
@@ -34,7 +33,8 @@ pub(super) struct Lowering<'a> {
     pub(super) buffers: Buffers,
     /// What is known of the copy engine, where the function uses it.
     pub(super) copies: Option<Copies>,
-    pub(super) here: Here,
+    /// The op that is lowered.
+    pub(super) here: Op,
 }
 
 /// What is known of a function before any code is written.
@@ -45,8 +45,6 @@ pub(super) struct Facts<'a> {
     /// What the threads do, in order.
     pub(super) code: &'a Code,
     pub(super) points_to: PointsTo<'a>,
-    /// How values run along axes.
-    pub(super) axes: AxisAnalysis,
     /// How often each value is used.
     pub(super) uses: Vec<u32>,
 }
@@ -59,8 +57,8 @@ impl<'a> Facts<'a> {
         memory: &'a SharedMemory,
         code: &'a Code,
     ) -> Facts<'a> {
-        let (points_to, axes) = (PointsTo::new(lir), AxisAnalysis::of(&lir.func));
-        Facts { gpu, memory, code, points_to, axes, uses: lir.func.count_uses() }
+        let points_to = PointsTo::new(lir);
+        Facts { gpu, memory, code, points_to, uses: lir.func.count_uses() }
     }
 }
 
@@ -98,7 +96,7 @@ impl<'a> Lowering<'a> {
             partial: BTreeMap::new(),
             buffers: Buffers::default(),
             copies,
-            here: Here { op: Op(0), region: func.body, stage: 0 },
+            here: Op(0),
         }
     }
 
@@ -120,7 +118,6 @@ impl<'a> Lowering<'a> {
 
     /// Gives a value its registers.
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
-        self.values.born[value.index()] = Some((self.here.region, self.here.stage));
         self.values.registers[value.index()] = Some(registers.into());
         self.values.increments[value.index()] = None;
     }

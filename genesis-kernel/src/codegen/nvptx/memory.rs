@@ -20,12 +20,11 @@
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
 use super::lowering::Lowering;
-use super::registers::Registers;
 use super::thread::in_block_of_rank;
 use crate::Error;
 use crate::ir::{Cache, DType, Elem, Op, Type, Value};
-use crate::knobs;
-use crate::layout::{Access, WIDEST_ACCESS};
+use crate::layout::Access;
+use crate::machine::{self, Guard};
 
 /// A vector of elements in memory as the words that one instruction moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,35 +149,30 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
-        let readonly = self.is_readonly(data.operands[0]);
+        let machine::Cached { readonly, streaming } = self.cached_by(op);
         let dtype = self.dtype(data.results[0]);
         let access = self.lir.access(op);
         let hint = data.cache;
-        let streams = readonly
-            && hint == Cache::Usual
-            && knobs::get().streaming.loads
-            && self.is_streaming(&access, dtype);
-        let cached = match streams {
+        let cached = match streaming {
             true => Cached { modifiers: ".nc.L1::no_allocate", policy: None },
             false => self.cached(hint, readonly),
         };
-        let is_plain = mask.is_none() && condition.is_none() && !streams && hint == Cache::Usual;
+        let is_plain = mask.is_none() && condition.is_none() && !streaming && hint == Cache::Usual;
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
-        let mut loaded = 0;
-        for group in &access.groups {
+        for (number, group) in access.groups.iter().enumerate() {
             let leader = group[0] as usize;
-            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+            let guard = self.guard(op, number);
+            if guard == Guard::Never {
                 let none = self.e.zero(self.e.register_ty(dtype));
                 for &reg in group {
                     registers[reg as usize] = Some(other.map_or(none, |o| o[reg as usize]));
                 }
                 continue;
             }
-            loaded += group.len();
             let vector = if !is_plain {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
-                let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
+                let on = mask.map(|mask| mask[leader]).filter(|_| guard == Guard::Masked);
                 let condition = condition.filter(|&on| on != self.e.bool(true));
                 let on = match (on, condition) {
                     (Some(on), Some(condition)) => Some(self.e.and(on, condition)),
@@ -192,7 +186,6 @@ impl Lowering<'_> {
                 registers[reg as usize] = Some(value);
             }
         }
-        self.values.rows.loaded.insert(op, loaded);
         let registers: Option<Vec<Val>> = registers.into_iter().collect();
         self.result(op, registers.ok_or_else(|| Error::bug("a load leaves registers out"))?)
     }
@@ -204,19 +197,19 @@ impl Lowering<'_> {
         let dtype = self.dtype(data.operands[1]);
         let access = self.lir.access(op);
         let cached = self.cached(data.cache, false);
-        let streams = data.cache == Cache::Usual
-            && knobs::get().streaming.stores
-            && self.is_streaming(&access, dtype);
-        let space = if streams { "global.cs" } else { "global" };
-        let is_plain = !streams && data.cache == Cache::Usual;
-        for group in &access.groups {
+        let streaming = self.cached_by(op).streaming;
+        let space = if streaming { "global.cs" } else { "global" };
+        let is_plain = !streaming && data.cache == Cache::Usual;
+        for (number, group) in access.groups.iter().enumerate() {
             let leader = group[0] as usize;
-            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+            let guard = self.guard(op, number);
+            if guard == Guard::Never {
                 continue;
             }
+            let mask = mask.map(|mask| mask[leader]).filter(|_| guard == Guard::Masked);
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
-            match self.predicate(&access, mask, leader) {
+            match self.predicate(&access, mask) {
                 None if is_plain => {
                     let vector = self.e.build_vec(&values);
                     self.e.store_aligned(vector, ptr[leader], access.alignment);
@@ -227,23 +220,14 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether each address is used by one thread and at one time, by whole vectors.
-    fn is_streaming(&self, access: &Access, dtype: DType) -> bool {
-        let is_loop = |op: Op| self.func.op(op).kind.is_loop();
-        access.lane_copies | access.warp_copies | access.block_copies == 0
-            && access.vector() * dtype.bytes() as u32 == WIDEST_ACCESS
-            && !self.func.walk().into_iter().any(is_loop)
+    /// In which threads an access with a mask is done, as machine IR has selected.
+    pub(super) fn guard(&self, op: Op, group: usize) -> Guard {
+        self.facts.code.selection.masks.guard(op, group)
     }
 
-    /// Whether this thread does an access that must be done once: its mask, and that it does not hold
+    /// Whether this thread does an access that must be done once: its mask where it has one, and that it does not hold
     /// a copy. None where every thread does.
-    pub(super) fn predicate(
-        &mut self,
-        access: &Access,
-        mask: Option<&Registers>,
-        reg: usize,
-    ) -> Option<Val> {
-        let mask = mask.map(|mask| mask[reg]).filter(|&mask| mask != self.e.bool(true));
+    pub(super) fn predicate(&mut self, access: &Access, mask: Option<Val>) -> Option<Val> {
         let Access { lane_copies, warp_copies, block_copies, .. } = *access;
         let first = self.threads.is_first(self.e, lane_copies, warp_copies, block_copies);
         match (mask, first) {
@@ -252,12 +236,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether loads through a pointer need no order: nobody writes its memory, or has while the kernel waits.
-    pub(super) fn is_readonly(&self, ptr: Value) -> bool {
-        self.facts.points_to.location(ptr).param.is_some_and(|param| {
-            let attrs = &self.func.params[param as usize].attrs;
-            attrs.readonly && !self.facts.code.grid_wait.orders(attrs)
-        })
+    /// How an access treats the caches, as machine IR has selected.
+    pub(super) fn cached_by(&self, op: Op) -> machine::Cached {
+        self.facts.code.selection.cached.get(&op).copied().unwrap_or_default()
     }
 
     fn load_plain(

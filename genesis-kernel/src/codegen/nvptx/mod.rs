@@ -35,7 +35,6 @@ mod float8;
 mod integers;
 mod lower;
 mod lowering;
-mod masks;
 mod memory;
 mod multistage;
 mod narrow;
@@ -345,29 +344,6 @@ fn emit(
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
     set_attrs(e, function, &slots, (&shared, machine::grid_wait(lir, target)));
-    let blocks = blocks_at_once(target.features.registers, threads(lir), written.packed_words);
-    e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
+    e.add_attr(function, "nvvm.minctasm", &written.min_blocks.to_string());
     Ok(())
-}
-
-/// Registers of a thread besides its packed words, and of all of them at least: what
-/// softmax and norms do with. Many words come with more addresses.
-const WORKING_REGISTERS: u32 = 32;
-const MANY_WORDS: u32 = 32;
-const ADDRESS_REGISTERS: u32 = 20;
-const LEAST_REGISTERS: u32 = 64;
-
-/// The occupancy to compile for, in blocks a multiprocessor, so that the assembler leaves registers for
-/// another block to load its row meanwhile. One, where threads keep no packed rows.
-fn blocks_at_once(registers: u32, threads: u32, packed_words: u32) -> u32 {
-    match packed_words {
-        0 => 1,
-        // They come in groups of eight a thread.
-        words => {
-            let addresses = if words > MANY_WORDS { ADDRESS_REGISTERS } else { 0 };
-            let each = words + WORKING_REGISTERS + addresses;
-            let each = each.next_multiple_of(8).max(LEAST_REGISTERS);
-            (registers / (threads * each)).max(1)
-        }
-    }
 }

@@ -74,11 +74,11 @@ impl<'a> Lowering<'a> {
             let read = self.header()?.read;
             self.buffers.slots.insert(load.op, read);
         }
-        if let Some(next) = self.region(region, &inner.body)? {
+        if let Some(next) = self.region(&inner.body)? {
             let last = e.current_block();
             self.close_header(buffer, step, last)?;
             let back = e.br(header);
-            self.close_loop(inner.op, &carried, &next, last, back);
+            self.close_loop(&inner.body, &carried, &next, last, back);
         }
         self.buffers.copying.pop();
 
@@ -320,9 +320,8 @@ impl<'a> Lowering<'a> {
             }
             let is_wanted = mask.map_or(ahead.exists, |mask| self.e.and(mask, ahead.exists));
             let dtype: DType = self.dtype(value);
-            let readonly = self.is_readonly(data.operands[0]);
             let n = group.len();
-            let cached = Cached::usual(readonly);
+            let cached = Cached::usual(self.cached_by(load.op).readonly);
             let how = (Some(is_wanted), None);
             let registers = self.load_asm(dtype, n, ptr[leader], cached, how);
             let late = Late { load: load.op, registers, address, on: Some(on) };

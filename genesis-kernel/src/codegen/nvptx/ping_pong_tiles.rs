@@ -17,17 +17,12 @@ use super::registers::Registers;
 use super::setup::{FIRST_TURN, GROUPS, WARPGROUP};
 use super::thread;
 use crate::Error;
-use crate::ir::Region;
 use crate::machine::{BARRIER_BYTES, Block, For};
 
 impl<'a> Lowering<'a> {
     /// The body of a loop, once: alternating in the loop over tiles.
-    pub(super) fn iteration(
-        &mut self,
-        inner: &'a For,
-        region: Region,
-    ) -> Result<Option<Vec<Registers>>, Error> {
-        let Some(other) = &inner.other else { return self.region(region, &inner.body) };
+    pub(super) fn iteration(&mut self, inner: &'a For) -> Result<Option<Vec<Registers>>, Error> {
+        let Some(other) = &inner.other else { return self.region(&inner.body) };
         let ping_pong = self.ping_pong_tiles()?;
         let e = self.e;
         let next = e.load_aligned(e.i32(), ping_pong.next, 4);
@@ -35,10 +30,10 @@ impl<'a> Lowering<'a> {
         let (own, others, done) = (e.block("tile"), e.block("other.tile"), e.block("tile.end"));
         e.cond_br(is_own, own, others);
         e.position(others);
-        self.skip_tile(region, other)?;
+        self.skip_tile(other)?;
         e.br(done);
         e.position(own);
-        if self.region(region, &inner.body)?.is_some() {
+        if self.region(&inner.body)?.is_some() {
             e.br(done);
         }
         e.position(done);
@@ -47,12 +42,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// Advances the pipeline state through a tile of the other consumer, as the producer goes through it.
-    fn skip_tile(&mut self, region: Region, tile: &'a Block) -> Result<(), Error> {
+    fn skip_tile(&mut self, tile: &'a Block) -> Result<(), Error> {
         let producer = self.lir.producer.as_ref();
         let producer =
             producer.ok_or_else(|| Error::bug("a ping-pong schedule without a producer"))?;
         let func = std::mem::replace(&mut self.func, producer);
-        let done = self.region(region, tile);
+        let done = self.region(tile);
         self.func = func;
         match done? {
             Some(_) => Ok(()),

@@ -44,8 +44,8 @@ pub(super) struct Args {
 
 /// What there is to know about an entry point that was written.
 pub(super) struct Written {
-    /// Packed words of 16-bit floats that a thread keeps live; see [`super::rematerialize_rows`].
-    pub(super) packed_words: u32,
+    /// Blocks of a multiprocessor that the assembler leaves registers for.
+    pub(super) min_blocks: u32,
     /// Parameters through which threads see each other's stores.
     pub(super) handed_on: Vec<bool>,
 }
@@ -125,15 +125,15 @@ impl Kernel<'_> {
         let mut lowering = Lowering::new(e, lir, facts, frame, (threads, copies));
         bind_params(&mut lowering, &self.args);
         e.position(body);
-        if lowering.region(lir.func.body, &code.body)?.is_some() {
+        if lowering.region(&code.body)?.is_some() {
             e.br(exit);
         }
         // The entry block grew while the body was written.
         e.position(entry);
         e.br(body);
-        let packed_words = lowering.packed_words();
+        let min_blocks = code.selection.min_blocks.unwrap_or(1);
         let handed_on = lowering.facts.points_to.handed_on();
-        Ok(Written { packed_words, handed_on })
+        Ok(Written { min_blocks, handed_on })
     }
 
     fn warp_specialized(&self, roles: &WarpSpecialized) -> Result<Written, Error> {

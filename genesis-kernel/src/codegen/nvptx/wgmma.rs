@@ -371,11 +371,6 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Whether a dot is asynchronous, so that ptxas must not duplicate the loop around it.
-pub(super) fn is_wgmma(plan: &DotPlan) -> bool {
-    matches!(plan.unit, DotUnit::Wgmma(_))
-}
-
 /// Whether a tile is 0 everywhere.
 fn is_zero(func: &Func, mut value: Value) -> bool {
     loop {
