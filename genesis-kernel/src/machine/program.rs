@@ -24,7 +24,7 @@ use crate::target::GpuTarget;
 /// A kernel's code.
 pub(crate) enum Program {
     /// All threads of a block run the same.
-    Uniform(Code),
+    Uniform(Box<Code>),
     /// Warps have roles.
     WarpSpecialized(Box<WarpSpecialized>),
 }
@@ -59,7 +59,7 @@ impl Program {
     /// That of a kernel.
     pub(crate) fn of(lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget) -> Program {
         match &lir.producer {
-            None => Program::Uniform(lower(lir, memory, gpu, RunBy::Block)),
+            None => Program::Uniform(Box::new(lower(lir, memory, gpu, RunBy::Block))),
             Some(feeds) => {
                 Program::WarpSpecialized(Box::new(WarpSpecialized::of(lir, feeds, memory, gpu)))
             }

@@ -121,10 +121,10 @@ fn without_each(program: &Program, is: fn(&Inst) -> bool) -> Vec<Program> {
     match program {
         Program::Uniform(code) => {
             let entries = broken(&code.entry, is).into_iter();
-            let entries = entries.map(|entry| Code { entry, ..code.clone() });
+            let entries = entries.map(|entry| Code { entry, ..(**code).clone() });
             let bodies = broken(&code.body, is).into_iter();
-            let bodies = bodies.map(|body| Code { body, ..code.clone() });
-            entries.chain(bodies).map(Program::Uniform).collect()
+            let bodies = bodies.map(|body| Code { body, ..(**code).clone() });
+            entries.chain(bodies).map(|code| Program::Uniform(Box::new(code))).collect()
         }
         Program::WarpSpecialized(roles) => {
             let mut all = Vec::new();
