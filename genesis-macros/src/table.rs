@@ -185,6 +185,7 @@ pub(crate) const LIBRARY: &[Signature] = &[
     call("pow", &["a", "b"]),
     call("atan2", &["a", "b"]),
     call("hypot", &["a", "b"]),
+    call("fdim", &["a", "b"]),
     call("copysign", &["a", "b"]),
     call("nextafter", &["a", "b"]),
     call("expm1", &["x"]),
@@ -202,6 +203,10 @@ pub(crate) const LIBRARY: &[Signature] = &[
     call("acosh", &["x"]),
     call("atanh", &["x"]),
     call("erfc", &["x"]),
+    call("erfinv", &["x"]),
+    call("rcbrt", &["x"]),
+    call("sinpi", &["x"]),
+    call("cospi", &["x"]),
     call("lgamma", &["x"]),
     call("tgamma", &["x"]),
 ];

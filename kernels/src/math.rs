@@ -4,7 +4,7 @@
 //! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32.
 
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::lang::library::{erfinv_of, off_whole, pow_wide};
+use genesis_kernel::lang::library::{off_whole, pow_wide};
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
@@ -63,7 +63,7 @@ unary! {
     /// `1 - erf(x)`
     erfc = |v| { erfc(v) }
     /// The inverse of the error function.
-    erfinv = |v| { erfinv_of(v) }
+    erfinv = |v| { erfinv(v) }
     /// The cardinal sine.
     sinc = |v| { sinc_of(v) }
 }

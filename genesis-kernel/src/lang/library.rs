@@ -61,6 +61,12 @@ in_single_or_double! {
     erfc_of = erfc_wide, erfc_single;
     /// The inverse of the error function.
     erfinv_of = erfinv_wide, erfinv_single;
+    /// One over the cube root.
+    rcbrt_of = rcbrt_wide, rcbrt_wide;
+    /// `sin(pi x)`
+    sinpi_of = sinpi_wide, sinpi_wide;
+    /// `cos(pi x)`
+    cospi_of = cospi_wide, cospi_wide;
 }
 
 macro_rules! pairs_in_single_or_double {
@@ -82,6 +88,8 @@ pairs_in_single_or_double! {
     atan2_of = atan2_wide, atan2_single;
     /// The length of a vector.
     hypot_of = hypot_wide, hypot_wide;
+    /// What the one has more than the other.
+    fdim_of = fdim_wide, fdim_wide;
 }
 
 /// `x` to the power of `y`.
@@ -332,6 +340,40 @@ pub fn cbrt_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let root = where_(is_small, root * A::from(3.814697265625e-06), root);
     let is_plain = (size > A::ZERO) & is_finite(x);
     where_(is_plain, where_(x < A::ZERO, -root, root), x)
+}
+
+/// One over the cube root.
+#[device]
+pub fn rcbrt_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    A::ONE / cbrt_wide(x)
+}
+
+/// Whether the whole number next to `x` is even.
+#[device]
+pub fn is_near_even<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<bool, S> {
+    let half = round(x) * A::from(0.5);
+    floor(half) == half
+}
+
+/// `sin(pi x)`: the argument loses its whole part exactly; a zero has the sign of `x`.
+#[device]
+pub fn sinpi_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let off = off_whole(x);
+    let sine = sin(off * A::from(3.141592653589793));
+    where_(off == A::ZERO, x * A::ZERO, where_(is_near_even(x), sine, -sine))
+}
+
+/// `cos(pi x)`, as the sine of what is left to a half.
+#[device]
+pub fn cospi_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = sin((A::from(0.5) - abs(off_whole(x))) * A::from(3.141592653589793));
+    where_(is_near_even(x) | (size == A::ZERO), size, -size)
+}
+
+/// `x - y` where that is above 0, else 0.
+#[device]
+pub fn fdim_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    where_(is_nan(x) | is_nan(y), x + y, where_(x > y, x - y, A::ZERO))
 }
 
 /// The tangent.

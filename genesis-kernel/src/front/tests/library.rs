@@ -143,9 +143,37 @@ functions! {
     atan2_of_numbers a_atan2: |a, b| atan2(a, b), |d| binary(d, f64::atan2, 3.0), [4.0 4.0];
     hypot_of_numbers a_hypot: |a, b| hypot(a, b), |d| binary(d, f64::hypot, 3.0), [4.0 4.0];
     copysign_of_numbers a_copysign: |a, b| copysign(a, b), |d| binary(d, f64::copysign, 3.0), [0.0 0.0];
-    erfc_of_numbers a_erfc: |a, _b| erfc(a), |_| table(&ERFC), [8.0 1000.0];
+    erfc_of_numbers a_erfc: |a, _b| erfc(a), |_| table(&ERFC), [4.0 1000.0];
+    erfinv_of_numbers a_erfinv: |a, _b| erfinv(a), |_| table(&ERFINV), [4.0 8.0];
+    rcbrt_of_numbers a_rcbrt: |a, _b| rcbrt(a), |d| unary(d, |x| 1.0 / x.cbrt(), 900.0), [4.0 4.0];
+    sinpi_of_numbers a_sinpi: |a, _b| sinpi(a), |d| unary(d, sine_of_pi_times, 9.0), [4.0 4.0];
+    cospi_of_numbers a_cospi: |a, _b| cospi(a), |d| unary(d, cosine_of_pi_times, 9.0), [4.0 4.0];
+    fdim_of_numbers a_fdim: |a, b| fdim(a, b), |d| binary(d, excess, 3.0), [1.0 1.0];
     lgamma_of_numbers a_lgamma: |a, _b| lgamma(a), |_| table(&LGAMMA), [1.0 40.0];
     tgamma_of_numbers a_tgamma: |a, _b| tgamma(a), |_| table(&TGAMMA), [1.0 80.0];
+}
+
+fn sine_of_pi_times(x: f64) -> f64 {
+    let whole = x.round_ties_even();
+    match x - whole {
+        0.0 => x * 0.0,
+        off if whole % 2.0 == 0.0 => (off * std::f64::consts::PI).sin(),
+        off => -(off * std::f64::consts::PI).sin(),
+    }
+}
+
+fn cosine_of_pi_times(x: f64) -> f64 {
+    let whole = x.round_ties_even();
+    let size = ((0.5 - (x - whole).abs()) * std::f64::consts::PI).sin();
+    if whole % 2.0 == 0.0 || size == 0.0 { size } else { -size }
+}
+
+fn excess(x: f64, y: f64) -> f64 {
+    match x.partial_cmp(&y) {
+        None => f64::NAN,
+        Some(std::cmp::Ordering::Greater) => x - y,
+        Some(_) => 0.0,
+    }
 }
 
 /// Values that all dtypes have, and those of the functions to 16 digits.
@@ -158,6 +186,16 @@ const ERFC: [(f64, f64); 8] = [
     (f64::INFINITY, 0.0),
     (f64::NEG_INFINITY, 2.0),
     (f64::NAN, f64::NAN),
+];
+const ERFINV: [(f64, f64); 8] = [
+    (0.0, 0.0),
+    (0.25, 0.225_312_055_012_178_1),
+    (0.5, 0.476_936_276_204_469_9),
+    (-0.5, -0.476_936_276_204_469_9),
+    (0.75, 0.813_419_847_597_618_5),
+    (1.0, f64::INFINITY),
+    (-1.0, f64::NEG_INFINITY),
+    (2.0, f64::NAN),
 ];
 const LGAMMA: [(f64, f64); 8] = [
     (0.5, 0.572_364_942_924_700_1),

@@ -54,6 +54,14 @@ unary! {
     atanh;
     /// `1 - erf(x)`, with all digits where that is small.
     erfc;
+    /// The inverse of `erf`; infinite at 1, NaN beyond.
+    erfinv;
+    /// One over the cube root.
+    rcbrt;
+    /// The sine of pi times x, exact where x is a multiple of a half.
+    sinpi;
+    /// The cosine of pi times x, exact where x is a multiple of a half.
+    cospi;
     /// The logarithm of the magnitude of the gamma function; computed in f64.
     lgamma;
     /// The gamma function; NaN at the negative integers; computed in f64.
@@ -70,6 +78,8 @@ macro_rules! binary {
 }
 
 binary! {
+    /// `a - b` where that is above 0, else 0; NaN where one is.
+    fdim;
     /// `a` to the power of `b`. 1 where `b` is 0 or `a` is 1, whatever the other; NaN for a negative `a` and a `b`
     /// that is not whole.
     pow;
