@@ -2,6 +2,8 @@
 //!
 //! It lives as long as the benchmark, holds its own buffers and takes turns with us. A line
 //! of JSON goes there, a line comes back; one that does not come in time ends the peer, not us.
+//! On the CPU the process is stopped between requests: its threads would spin for a while after each
+//! parallel loop, on the cores that we are timed on.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use genesis::Device;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::name::CaseName;
@@ -28,6 +31,8 @@ pub(crate) struct Peer {
     answers: Receiver<String>,
     /// What it runs, for people.
     pub(crate) versions: String,
+    /// Whether it is stopped between requests.
+    rests: bool,
     // The script's folder, which goes when the peer goes.
     _folder: Option<tempfile::TempDir>,
 }
@@ -45,14 +50,26 @@ impl Peer {
     /// # Errors
     /// If there is no Python, no torch or no GPU for it: why.
     pub(crate) fn start(script: Option<&Path>, device: Device) -> anyhow::Result<Peer> {
-        let device = device.to_string();
-        if let Some(path) = script {
-            return Peer::spawn(Command::new("python3").arg(path).arg(device), None);
+        let name = device.to_string();
+        let mut peer = if let Some(path) = script {
+            Peer::spawn(Command::new("python3").arg(path).arg(name), None)?
+        } else {
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().join("peer.py");
+            std::fs::write(&path, SCRIPT)?;
+            Peer::spawn(Command::new("python3").arg(path).arg(name), Some(folder))?
+        };
+        peer.rests = device == Device::Cpu;
+        peer.signal(Signal::STOP)?;
+        Ok(peer)
+    }
+
+    /// Stops the process, or lets it go on, if it rests between requests.
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        if !self.rests {
+            return Ok(());
         }
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join("peer.py");
-        std::fs::write(&path, SCRIPT)?;
-        Peer::spawn(Command::new("python3").arg(path).arg(device), Some(folder))
+        kill_process(Pid::from_child(&self.child), signal).context("the peer is gone")
     }
 
     fn spawn(command: &mut Command, folder: Option<tempfile::TempDir>) -> anyhow::Result<Peer> {
@@ -71,7 +88,8 @@ impl Peer {
                 }
             }
         });
-        let mut peer = Peer { child, requests, answers, versions: String::new(), _folder: folder };
+        let versions = String::new();
+        let mut peer = Peer { child, requests, answers, versions, rests: false, _folder: folder };
         let hello = peer.answer()?;
         if let Some(missing) = hello["missing"].as_str() {
             anyhow::bail!("{missing}");
@@ -93,9 +111,12 @@ impl Peer {
 
     /// Sends a request and waits for its answer.
     pub(crate) fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
+        self.signal(Signal::CONT)?;
         writeln!(self.requests, "{request}").context("the peer is gone")?;
         self.requests.flush().context("the peer is gone")?;
-        self.answer()
+        let answer = self.answer()?;
+        self.signal(Signal::STOP)?;
+        Ok(answer)
     }
 
     /// What is asked to make a case of the table ready.
@@ -208,6 +229,25 @@ for line in sys.stdin:
         let name = CaseName::parse("sum/f32/4x4/axis=0").unwrap();
         let error = peer.prepare(&Peer::request(&name, 3)).unwrap_err().to_string();
         assert_eq!(error, "the peer says no sums here");
+        peer.release().unwrap();
+    }
+
+    #[test]
+    fn a_peer_of_the_cpu_is_stopped_between_requests() {
+        let Some(mut peer) = fake() else { return println!("skipped: no python3") };
+        peer.rests = true;
+        peer.release().unwrap();
+        let path = format!("/proc/{}/stat", peer.child.id());
+        let state = || {
+            let stat = std::fs::read_to_string(&path).unwrap();
+            stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+        };
+        // The signal takes a moment.
+        let stopped = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            state() == 'T'
+        });
+        assert!(stopped, "its state is {}", state());
         peer.release().unwrap();
     }
 
