@@ -167,6 +167,9 @@ fn run_scalars(device: Device) -> Result<()> {
         x.mul(other)?.div(other)?;
         x.maximum(other)?.minimum(other)?;
     }
+    // More than the host writes by itself.
+    Tensor::arange(0.0, 3000.0, 1.0, (DType::F32, device))?;
+    Tensor::linspace(0.0, 1.0, 3000, (DType::F32, device))?;
     // Rows that a program keeps, that a cluster keeps, and that are read twice.
     for n in [20_000, 40_000, 70_001] {
         let rows = Tensor::randn(&[2, n], device)?;

@@ -20,6 +20,8 @@ use crate::tensor::Tensor;
 pub(super) enum Compute {
     /// f32.
     Single,
+    /// f32 for 16-bit floats, f64 for f32.
+    HalvesInSingle,
     /// f64.
     Double,
     /// What the kernel says, which has no parameter for it.
@@ -42,6 +44,7 @@ impl Compute {
             Compute::Fixed => return vec![dtype],
             _ if dtype == DType::F64 => DType::F64,
             Compute::Single => DType::F32,
+            Compute::HalvesInSingle if dtype.bytes() == 2 => DType::F32,
             _ => DType::F64,
         };
         vec![dtype, wide]
