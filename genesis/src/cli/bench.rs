@@ -27,10 +27,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         ));
     };
     let status = Command::new(&program).args(&args.arguments).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Failure::Message(format!("{} ended with {status}", program.display())))
+    match status.code() {
+        Some(0) => Ok(()),
+        // It has said why.
+        Some(code) => Err(Failure::Stopped(u8::try_from(code).unwrap_or(1))),
+        None => Err(Failure::Message(format!("{} ended with {status}", program.display()))),
     }
 }
 

@@ -6,7 +6,8 @@ pub(super) enum Failure {
     Message(String),
     /// Nobody reads what is printed: for whom would a message be.
     Closed,
-    /// Stopped by a signal, with the status that says which; everything is saved.
+    /// Stopped by a signal, with the status that says which; everything is saved. Or another program ended with this
+    /// status and has said why.
     Stopped(u8),
 }
 
