@@ -128,7 +128,8 @@ fn values_and_gradients_are_those_of_the_definition() -> Result<()> {
     let y = layer.forward(&x)?;
     near(&y, &numbers.product(&numbers.lengths()), 1e-12)?;
     y.mul(&tensor(&self::numbers(ROWS * OUT, 7), &[ROWS, OUT])?)?.sum()?.backward()?;
-    let lists: [(&Tensor, fn(&mut Numbers) -> &mut Vec<f64>); 4] = [
+    type Part = fn(&mut Numbers) -> &mut Vec<f64>;
+    let lists: [(&Tensor, Part); 4] = [
         (&adapter.lora_a, |n| &mut n.a),
         (&adapter.lora_b, |n| &mut n.b),
         (magnitude, |n| &mut n.m),

@@ -27,7 +27,7 @@ fn crc(bytes: &[u8]) -> u32 {
 
 fn masked(bytes: &[u8]) -> u32 {
     let crc = crc(bytes);
-    ((crc >> 15) | (crc << 17)).wrapping_add(0xA282_EAD8)
+    crc.rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
 /// A field of a message.
