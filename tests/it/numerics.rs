@@ -5,6 +5,8 @@ use genesis::ops::info::{Family, all};
 use genesis::ops::{Conv, ScatterReduce};
 use genesis::{DType, Device, Result, Tensor};
 
+use crate::gpu::devices;
+
 fn of(values: &[f64], dtype: DType) -> Result<Tensor> {
     Tensor::from_f64(values, &[values.len()], (dtype, Device::Cpu))
 }
@@ -392,5 +394,28 @@ fn an_index_of_nothing_fits_any_tensor() -> Result<()> {
     let at = Tensor::zeros(&[0, 4, 6], (DType::I64, Device::Cpu))?;
     assert_eq!(x.gather(2, &at)?.shape(), [0, 4, 6]);
     assert!(x.gather(2, &Tensor::zeros(&[1, 4, 6], (DType::I64, Device::Cpu))?).is_err());
+    Ok(())
+}
+
+/// What is wrong of an index is told by the next read of the device: a write of nothing leaves nothing to tell.
+#[test]
+fn slices_are_written_by_an_index() -> Result<()> {
+    for device in devices("slices written by an index") {
+        let none = Tensor::zeros(&[0], (DType::I64, device))?;
+        let x = Tensor::arange(0.0, 6.0, 1.0, (DType::F32, device))?.reshape(&[3, 2])?;
+        let nothing = Tensor::zeros(&[0, 2], (DType::F32, device))?;
+        assert_eq!(x.index_copy(0, &none, &nothing)?.to_f64_vec()?, x.to_f64_vec()?);
+        assert_eq!(x.index_fill(0, &none, 9.0)?.to_f64_vec()?, x.to_f64_vec()?);
+        // Of several writes to one slice the last stays, and gets the slope.
+        let at = Tensor::from_slice_on(&[2i64, 0, 2], &[3], device)?;
+        let source = Tensor::arange(10.0, 16.0, 1.0, (DType::F32, device))?.reshape(&[3, 2])?;
+        let (x, source) = (x.requires_grad_(true)?, source.requires_grad_(true)?);
+        let y = x.index_copy(0, &at, &source)?;
+        assert_eq!(y.to_f64_vec()?, [12.0, 13.0, 2.0, 3.0, 14.0, 15.0]);
+        y.sum()?.backward()?;
+        let slope = |t: &Tensor| t.grad().map(|grad| grad.to_f64_vec()).transpose();
+        assert_eq!(slope(&x)?, Some(vec![0.0, 0.0, 1.0, 1.0, 0.0, 0.0]));
+        assert_eq!(slope(&source)?, Some(vec![0.0, 0.0, 1.0, 1.0, 1.0, 1.0]));
+    }
     Ok(())
 }

@@ -106,6 +106,10 @@ impl Tensor {
             let message = format!("the source is {:?}, not {:?}", source.shape(), written.shape);
             return Err(Error::op(NAME, message));
         }
+        // Without a write there is no slice to read either.
+        if source.numel() == 0 {
+            return self.copy();
+        }
         let source = source.reshape(&written.shape)?;
         let taken = along::take_slices(&source, written.axis, &written.last.maximum_scalar(0.0)?)?;
         written.mask()?.where_(&taken, &x)?.reshape(self.shape())
