@@ -397,6 +397,58 @@ fn an_index_of_nothing_fits_any_tensor() -> Result<()> {
     Ok(())
 }
 
+/// The distance of two points, and how it grows with each coordinate of the first.
+fn distance(x: &[f64], y: &[f64], p: f64) -> (f64, Vec<f64>) {
+    let off: Vec<f64> = x.iter().zip(y).map(|(x, y)| x - y).collect();
+    let sizes = off.iter().map(|v| v.abs());
+    if p == 0.0 {
+        return (sizes.filter(|&v| v != 0.0).count() as f64, vec![0.0; off.len()]);
+    }
+    if p.is_infinite() {
+        let most = sizes.fold(0.0, f64::max);
+        let slope = |v: &f64| if v.abs() == most { v.signum() } else { 0.0 };
+        return (most, off.iter().map(slope).collect());
+    }
+    let length = sizes.map(|v| v.powf(p)).sum::<f64>().powf(1.0 / p);
+    (length, off.iter().map(|v| v.signum() * (v.abs() / length).powf(p - 1.0)).collect())
+}
+
+#[test]
+fn distances_of_every_order() -> Result<()> {
+    const D: usize = 70;
+    let number = |i: usize| ((i * 7919 + 13) % 1009) as f64 / 500.0 - 1.0;
+    let (a, b): (Vec<f64>, Vec<f64>) =
+        ((0..4 * D).map(number).collect(), (500..500 + 3 * D).map(number).collect());
+    let near = |got: &[f64], want: &[f64], what: &str| {
+        for (got, want) in got.iter().zip(want) {
+            assert!((got - want).abs() <= 1e-10 * want.abs().max(1.0), "{what}: {got}, not {want}");
+        }
+    };
+    for device in devices("distances") {
+        for p in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, f64::INFINITY] {
+            let x = Tensor::from_f64(&a, &[2, 2, D], (DType::F64, device))?.requires_grad_(true)?;
+            let y = Tensor::from_f64(&b, &[3, D], (DType::F64, device))?.requires_grad_(true)?;
+            let z = x.cdist(&y, p)?;
+            assert_eq!(z.shape(), [2, 2, 3]);
+            z.sum()?.backward()?;
+            let (mut lengths, mut dx, mut dy) = (Vec::new(), vec![0.0; 4 * D], vec![0.0; 3 * D]);
+            for (i, j) in (0..4).flat_map(|i| (0..3).map(move |j| (i, j))) {
+                let (length, slopes) = distance(&a[i * D..][..D], &b[j * D..][..D], p);
+                lengths.push(length);
+                for (d, slope) in slopes.into_iter().enumerate() {
+                    dx[i * D + d] += slope;
+                    dy[j * D + d] -= slope;
+                }
+            }
+            let slope = |t: &Tensor| t.grad().expect("it has one").to_f64_vec();
+            near(&z.to_f64_vec()?, &lengths, &format!("order {p} on {device}"));
+            near(&slope(&x)?, &dx, &format!("slopes of order {p} on {device}"));
+            near(&slope(&y)?, &dy, &format!("slopes of the others, order {p} on {device}"));
+        }
+    }
+    Ok(())
+}
+
 /// What is wrong of an index is told by the next read of the device: a write of nothing leaves nothing to tell.
 #[test]
 fn slices_are_written_by_an_index() -> Result<()> {

@@ -110,6 +110,8 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "mixed::slots_are_read_before_they_are_written_again",
             "products::integers_in_parts_of_tensors",
             "products::tiles_of_the_language",
+            "numerics::distances_of_every_order",
+            "numerics::slices_are_written_by_an_index",
             "nn_joined::a_layer_and_its_activation_are_one_launch",
             "nn_joined::hooks_hear_each_layer",
             "nn_joined::values_and_gradients_on_a_gpu_are_those_of_two_ops",
