@@ -397,6 +397,40 @@ fn an_index_of_nothing_fits_any_tensor() -> Result<()> {
     Ok(())
 }
 
+/// The slope of a matrix that a whole batch is multiplied by is rounded once, on either side.
+#[test]
+fn the_slope_of_one_matrix_beside_a_batch_is_rounded_once() -> Result<()> {
+    const ROWS: usize = 300;
+    let number = |i: usize| ((i * 7919 + 13) % 1009) as f64 / 500.0 - 1.0;
+    for device in devices("slopes of one matrix") {
+        let of = |shape: &[usize], from: usize, dtype: DType| {
+            let values: Vec<f64> =
+                (from..from + shape.iter().product::<usize>()).map(number).collect();
+            let x = Tensor::from_f64(&values, shape, (DType::BF16, device))?;
+            x.to_dtype(dtype)?.requires_grad_(true)
+        };
+        let slopes = |dtype: DType| -> Result<Vec<Tensor>> {
+            let (batch, weight) = (of(&[7, ROWS, 5], 0, dtype)?, of(&[5, 3], 99, dtype)?);
+            let (left, vector) = (of(&[1, 4, ROWS], 7, dtype)?, of(&[5], 31, dtype)?);
+            let y = batch.matmul(&weight)?.sum()?.add(&left.matmul(&batch)?.sum()?)?;
+            y.add(&batch.matmul(&vector)?.sum()?)?.backward()?;
+            [weight, left, vector]
+                .iter()
+                .map(|t| t.grad().expect("a slope").to_dtype(dtype))
+                .collect()
+        };
+        for (got, want) in slopes(DType::BF16)?.iter().zip(slopes(DType::F64)?) {
+            assert_eq!(got.shape(), want.shape());
+            for (got, want) in got.to_f64_vec()?.into_iter().zip(want.to_f64_vec()?) {
+                // Half a unit in the last place, and what sums in f32 leave.
+                let limit = want.abs() * 2f64.powi(-8) + 1e-3;
+                assert!((got - want).abs() <= limit, "{got}, not {want}, on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The distance of two points, and how it grows with each coordinate of the first.
 fn distance(x: &[f64], y: &[f64], p: f64) -> (f64, Vec<f64>) {
     let off: Vec<f64> = x.iter().zip(y).map(|(x, y)| x - y).collect();

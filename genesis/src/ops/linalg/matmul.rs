@@ -106,8 +106,7 @@ fn check_extents(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
 /// lie one after the other, or there is no batch.
 #[track_caller]
 fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
-    let is_one = b.shape()[..b.rank() - 2].iter().all(|&extent| extent == 1);
-    if a.rank() <= 2 || b.rank() > a.rank() || !is_one || !a.is_contiguous() {
+    if a.rank() <= 2 || b.rank() > a.rank() || !is_one_matrix(b) || !a.is_contiguous() {
         return Ok(None);
     }
     let (k, n) = (a.dim(-1)?, b.dim(-1)?);
@@ -182,7 +181,14 @@ pub(super) fn gradients(
     shapes: &[Vec<usize>; 2],
 ) -> Result<[Option<Tensor>; 2]> {
     let da = match saved.wanted[0] {
-        true => Some(unbroadcast(&dy.matmul(&saved.input(1).t()?)?, &shapes[0])?),
+        true => {
+            let (a, b) = (saved.input(0), saved.input(1));
+            let da = match is_one_matrix(a) && !is_one_matrix(b) {
+                true => over_all_rows(&b.t()?, &dy.t()?)?.t()?,
+                false => dy.matmul(&b.t()?)?,
+            };
+            Some(shaped(&da, &shapes[0])?)
+        }
         false => None,
     };
     let db = match saved.wanted[1] {
@@ -191,13 +197,39 @@ pub(super) fn gradients(
             // A weight that was turned gets its gradient turned, so that it is dense when turned back.
             let db = match is_turned(b) && a.rank() == 2 && dy.rank() == 2 {
                 true => dy.t()?.matmul(a)?.t()?,
+                false if is_one_matrix(b) && !is_one_matrix(a) => over_all_rows(a, dy)?,
                 false => a.t()?.matmul(dy)?,
             };
-            Some(unbroadcast(&db, &shapes[1])?)
+            Some(shaped(&db, &shapes[1])?)
         }
         false => None,
     };
     Ok([da, db])
+}
+
+/// Whether there is one matrix, whatever its rank.
+fn is_one_matrix(t: &Tensor) -> bool {
+    t.shape()[..t.rank() - 2].iter().all(|&extent| extent == 1)
+}
+
+/// The gradient of one matrix that multiplied a batch: one product over the rows of all of it, rounded once, in place
+/// of one for each and their sum.
+#[track_caller]
+fn over_all_rows(x: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let flat = |t: &Tensor| {
+        let (rows, columns) = t.shape().split_at(t.rank() - 1);
+        t.reshape(&[crate::shape::product(rows), columns[0]])
+    };
+    flat(x)?.t()?.matmul(&flat(dy)?)
+}
+
+/// A gradient in the shape of its operand: summed where that was broadcast.
+#[track_caller]
+fn shaped(gradient: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    match gradient.rank() < shape.len() {
+        true => gradient.reshape(shape),
+        false => unbroadcast(gradient, shape),
+    }
 }
 
 /// Whether a matrix lies in memory column by column.
