@@ -1,6 +1,6 @@
 //! What one pass does to a kernel, as text, for the golden test in its file; and that every pass has one.
 
-use super::pipeline::{CONSUMERS, Context, PRODUCER, UNIFORM, begin, lower, pipeline};
+use super::pipeline::{CONSUMERS, Context, PRODUCER, SELECTION, UNIFORM, begin, lower, pipeline};
 use super::selection::Selection;
 use super::{Code, RunBy, SharedMemory, print};
 use crate::DType;
@@ -234,7 +234,7 @@ fn every_pass_has_a_golden_test() {
 #[test]
 fn each_pass_is_a_file_of_its_name() {
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine");
-    let all = [UNIFORM, CONSUMERS, PRODUCER];
+    let all = [UNIFORM, CONSUMERS, SELECTION, PRODUCER];
     for pass in all.into_iter().flatten() {
         assert!(source.join(format!("{}.rs", pass.name)).is_file(), "{}", pass.name);
     }

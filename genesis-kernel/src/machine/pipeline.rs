@@ -39,15 +39,6 @@ pub(super) const UNIFORM: &[Pass] = &[
     pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
-    pass("unroll", |code, cx| unroll::run(code, cx.lir)),
-    pass("casts", |code, cx| casts::run(code, cx.lir, cx.gpu, cx.by)),
-    pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
-    pass("carried_words", |code, cx| carried_words::run(code, cx.lir)),
-    pass("masks", |code, cx| masks::run(code, cx.lir)),
-    pass("narrow", |code, cx| narrow::run(code, cx.lir)),
-    pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
-    pass("rematerialize_rows", |code, cx| rematerialize_rows::run(code, cx.lir)),
-    pass("occupancy", |code, cx| occupancy::run(code, cx.lir, cx.gpu)),
 ];
 
 /// Those of consumers.
@@ -63,6 +54,10 @@ pub(super) const CONSUMERS: &[Pass] = &[
     pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
     pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
     pass("tma_store", |code, cx| tma_store::run(&mut code.body, cx.lir)),
+];
+
+/// Those of both that select how each op is computed, after all that moves code.
+pub(super) const SELECTION: &[Pass] = &[
     pass("unroll", |code, cx| unroll::run(code, cx.lir)),
     pass("casts", |code, cx| casts::run(code, cx.lir, cx.gpu, cx.by)),
     pass("cache_policy", |code, cx| cache_policy::run(code, cx.lir)),
@@ -82,12 +77,13 @@ pub(super) const PRODUCER: &[Pass] = &[
 ];
 
 /// The passes of a role.
-pub(super) fn pipeline(by: RunBy) -> &'static [Pass] {
-    match by {
-        RunBy::Block => UNIFORM,
-        RunBy::Consumers => CONSUMERS,
-        RunBy::Producer(_) => PRODUCER,
-    }
+pub(super) fn pipeline(by: RunBy) -> impl Iterator<Item = &'static Pass> {
+    let (scheduling, selection) = match by {
+        RunBy::Block => (UNIFORM, SELECTION),
+        RunBy::Consumers => (CONSUMERS, SELECTION),
+        RunBy::Producer(_) => (PRODUCER, &[][..]),
+    };
+    scheduling.iter().chain(selection)
 }
 
 /// Machine IR of one role's function.

@@ -1,7 +1,7 @@
 //! Pools and resampling on the CPU: straight loops over lines, planes shared among the threads.
 //!
-//! They look by the same tables as the kernels of the language. Along
-//! a line the windows that see as many elements at equal distances are one loop a place:
+//! They look by the same tables as the kernels of the language. Along a line the windows that see as many
+//! elements at equal distances are one loop a place:
 //!
 //! ```text
 //! windows of 3 that move by 2 over 7 elements, padding 1
