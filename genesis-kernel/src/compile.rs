@@ -171,11 +171,11 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     let Hints { num_warps, cluster, .. } = kernel.hints;
     check_cluster(&kernel.func.name, cluster.unwrap_or(1), target)?;
     let max_shared_bytes = target.features.max_shared_bytes;
-    let brought = match target.features.tma_feeds_mma() && knobs::get().tma {
-        true => with_copy_engine(kernel, max_shared_bytes)?,
+    let converted = match target.features.tma_feeds_mma() && knobs::get().tma {
+        true => with_tma(kernel, max_shared_bytes)?,
         false => None,
     };
-    let func = match brought {
+    let func = match converted {
         Some(func) => func,
         None => lowered(&kernel.func)?,
     };
@@ -208,11 +208,11 @@ fn check_cluster(name: &str, blocks: u32, target: &GpuTarget) -> Result<(), Erro
 
 /// A function for a GPU that brings its tiles through the copy engine; none where a tile is left that
 /// nothing reads in the end. Its slot would never be free again, and the producer would wait for ever.
-fn with_copy_engine(kernel: &Specialized, max_shared_bytes: u32) -> Result<Option<Func>, Error> {
+fn with_tma(kernel: &Specialized, max_shared_bytes: u32) -> Result<Option<Func>, Error> {
     let Hints { num_warps, num_stages, cluster, .. } = kernel.hints;
     let num_blocks = cluster.unwrap_or(1);
     let options = tma::Options { num_warps, num_blocks, num_stages, max_shared_bytes };
-    // What nobody uses is not brought; a copy is an effect, and stays.
+    // A load without uses is dead before the conversion; a copy is an effect, and stays.
     let func = run_passes(kernel.func.clone(), &[passes::DCE])?;
     let mut func = tma::run(&func, &options);
     after_pass("tma", &func)?;

@@ -16,6 +16,7 @@ pub(crate) use self::lookup::{Entry, LaunchCache, Request};
 pub use self::request::DenseLaunch;
 pub(crate) use self::request::{Launch, MAX_DENSE_OPERANDS};
 pub use crate::compile::Specialized;
+use crate::configs::{Chosen, Tuning};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::front::unchecked::is_unchecked;
@@ -23,7 +24,6 @@ pub use crate::front::{Hints, LaunchOptions, ParamHint};
 pub use crate::ir::ArgValue;
 use crate::ir::DType;
 pub use crate::runtime::{Grid, GridExtent};
-use crate::tuning::{Chosen, Tuning};
 
 /// A kernel: what `#[kernel]` left in the program, and the code compiled from it so far.
 #[derive(Debug)]

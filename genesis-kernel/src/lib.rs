@@ -11,6 +11,7 @@ pub mod cache;
 pub mod codegen;
 pub mod compile;
 pub mod compose;
+mod configs;
 mod device;
 pub mod diag;
 pub mod differential;
@@ -31,7 +32,7 @@ mod printed;
 pub mod runtime;
 pub mod target;
 pub mod trace;
-mod tuning;
+pub mod tuning;
 
 pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error, Warning};

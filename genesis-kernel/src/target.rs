@@ -113,10 +113,6 @@ pub struct GpuFeatures {
     pub max_threads: u32,
     /// Blocks that a multiprocessor holds at once.
     pub max_blocks: u32,
-    /// Arithmetic of a multiprocessor.
-    pub rates: Rates,
-    /// The product that the model of the tuner takes for the architecture.
-    pub product: Product,
 }
 
 impl GpuFeatures {
@@ -129,32 +125,6 @@ impl GpuFeatures {
     pub fn tma_feeds_mma(&self) -> bool {
         self.tma && self.mma.reads_shared()
     }
-}
-
-/// Floating-point operations of one multiprocessor in a clock, by the data sheet.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Rates {
-    /// Tensor cores on 16-bit floats, by [`GpuFeatures::mma`].
-    pub half: u32,
-    /// The same on tf32.
-    pub tf32: u32,
-    /// The ordinary units on f32.
-    pub single: u32,
-    /// Tensor cores on f64, of GPUs for computing twice as fast as the ordinary units.
-    pub double: u32,
-}
-
-/// What differs between products of one architecture.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Product {
-    /// Its name, as the driver says it; empty where no product stands for the architecture.
-    pub name: &'static str,
-    /// Multiprocessors.
-    pub multiprocessors: u32,
-    /// The clock that a long run holds, in MHz.
-    pub clock_mhz: u32,
-    /// What memory moves, in GB/s.
-    pub memory_gbps: u32,
 }
 
 impl Target {
@@ -229,13 +199,6 @@ impl GpuTarget {
             registers: 65_536,
             max_threads: 2048,
             max_blocks: 32,
-            rates: Rates { half: 2048, tf32: 1024, single: 128, double: 128 },
-            product: Product {
-                name: "NVIDIA A100",
-                multiprocessors: 108,
-                clock_mhz: 1410,
-                memory_gbps: 2000,
-            },
         },
     };
     /// RTX 30.
@@ -246,8 +209,6 @@ impl GpuTarget {
             max_shared_bytes: 101_376,
             max_threads: 1536,
             max_blocks: 16,
-            rates: Rates { half: 1024, tf32: 512, single: 256, double: 4 },
-            product: Product { name: "", multiprocessors: 84, clock_mhz: 1700, memory_gbps: 900 },
             ..GpuTarget::SM_80.features
         },
         ..GpuTarget::SM_80
@@ -274,13 +235,6 @@ impl GpuTarget {
             bf16_arithmetic: true,
             bf16_reductions: true,
             max_shared_bytes: 232_448,
-            rates: Rates { half: 4096, tf32: 2048, single: 256, double: 256 },
-            product: Product {
-                name: "NVIDIA H200",
-                multiprocessors: 132,
-                clock_mhz: 1755,
-                memory_gbps: 4800,
-            },
             ..GpuTarget::SM_80.features
         },
         ..GpuTarget::SM_89
@@ -298,22 +252,13 @@ impl GpuTarget {
         },
         ..GpuTarget::SM_90
     };
-    /// B200 without its own instructions. Its `mma.sync` is taken to be as fast as that of an A100.
+    /// B200 without its own instructions.
     pub const SM_100: GpuTarget = GpuTarget {
         capability: (10, 0),
         name: "sm_100",
         ptx_version: 86,
         driver_version: 12_070,
-        features: GpuFeatures {
-            rates: Rates { half: 2048, tf32: 1024, single: 256, double: 128 },
-            product: Product {
-                name: "NVIDIA B200",
-                multiprocessors: 148,
-                clock_mhz: 1850,
-                memory_gbps: 8000,
-            },
-            ..GpuTarget::SM_90.features
-        },
+        features: GpuFeatures { ..GpuTarget::SM_90.features },
         ..GpuTarget::SM_90
     };
     /// B200.
@@ -334,13 +279,6 @@ impl GpuTarget {
             max_shared_bytes: 101_376,
             max_threads: 1536,
             max_blocks: 24,
-            rates: Rates { half: 512, tf32: 256, single: 256, double: 4 },
-            product: Product {
-                name: "NVIDIA GeForce RTX 5090",
-                multiprocessors: 170,
-                clock_mhz: 2400,
-                memory_gbps: 1790,
-            },
             ..GpuTarget::SM_100.features
         },
         ..GpuTarget::SM_100

@@ -254,20 +254,7 @@ fn kind(kind: &ExprKind) -> TokenStream {
             let name = name.to_string();
             quote!(Name(#name))
         }
-        // The front end keeps constants as integers.
-        ExprKind::Flag(name) => {
-            let (name, span) = (name.to_string(), place(Place::token(name.span())));
-            let side = |kind| {
-                quote! {
-                    ::genesis_kernel::front::ast::ExprAst {
-                        span: #span, kind: ::genesis_kernel::front::ast::ExprKind::#kind,
-                    }
-                }
-            };
-            let (flag, zero) =
-                (side(quote!(Name(#name))), side(quote!(Int(0, ::core::option::Option::None))));
-            quote!(Compare(::genesis_kernel::ir::Predicate::Ne, &#flag, &#zero))
-        }
+        ExprKind::Flag(name) => flag(name),
         ExprKind::Constant(path) => {
             quote!(Constant(|| ::genesis_kernel::front::ast::ConstValue::from(#path)))
         }
@@ -312,6 +299,21 @@ fn kind(kind: &ExprKind) -> TokenStream {
         ExprKind::Refused => quote!(Bool(false)),
         call => call_kind(call),
     }
+}
+
+/// A constant that is true or false: the front end keeps constants as integers.
+fn flag(name: &Ident) -> TokenStream {
+    let (name, span) = (name.to_string(), place(Place::token(name.span())));
+    let side = |kind| {
+        quote! {
+            ::genesis_kernel::front::ast::ExprAst {
+                span: #span, kind: ::genesis_kernel::front::ast::ExprKind::#kind,
+            }
+        }
+    };
+    let (flag, zero) =
+        (side(quote!(Name(#name))), side(quote!(Int(0, ::core::option::Option::None))));
+    quote!(Compare(::genesis_kernel::ir::Predicate::Ne, &#flag, &#zero))
 }
 
 fn binary(op: Binary, left: &Expr, right: &Expr) -> TokenStream {

@@ -153,6 +153,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("sigmoid", &["x"]),
     call("fast_exp", &["x"]),
     call("fast_exp2", &["x"]),
+    call("fast_recip", &["x"]),
     call("fast_sigmoid", &["x"]),
     call("fast_tanh", &["x"]),
     call("abs", &["x"]),

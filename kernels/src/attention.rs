@@ -516,3 +516,6 @@ pub unsafe fn attention_queries<
     }
     put::<T, BM, D, VARLEN>(dq, batch, head, q0, start, m, (acc * scale).to::<T>());
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Writing keys and values to a cache in pages.
+//! Writes of keys and values to a paged KV cache.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;

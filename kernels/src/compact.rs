@@ -1,4 +1,4 @@
-//! Compaction: the places of the elements that are not zero, in order.
+//! Stream compaction: the flat indices of nonzero elements, in order.
 //!
 //! Three launches whatever the size: each program counts those of its chunk, one program makes the counts
 //! places ([`exclusive_rows`](crate::scan::exclusive_rows)), and each program writes its own.

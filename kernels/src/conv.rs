@@ -1,8 +1,8 @@
-//! Convolutions as products of tiles: weights on the left, on the right what each place of the windows
+//! Convolutions as products of tiles: weights on the left, on the right what each tap of the windows
 //! sees, brought from the input as it is. No matrix of patches exists.
 //!
 //! Three products are all there is: the result, the gradient of the input and that of the weights. The
-//! first two are one kernel with other weights. Where windows move by one, a place of the windows is the
+//! first two are one kernel with other weights. Where windows move by one, a tap of the windows is the
 //! input shifted, so that its tile is a box of a view with the channels last, which the copy engine brings;
 //! coordinates outside are zeros, and so padding costs nothing:
 //!
@@ -11,23 +11,19 @@
 //! ```
 //!
 //! The channels are last because the copy engine begins a box at any row, but along the axis that lies
-//! dense only at multiples of 16 bytes.
+//! dense only at multiples of 16 bytes. A box may span images, so that images of 7 by 7 fill a tile too.
 //!
-//! Any other windows say where they look by a table an axis: `table[output, place]` is the input's
-//! coordinate, or -1 outside. The tables of a gradient are those of its convolution, turned.
+//! A gradient of the input of windows that move by steps is one such convolution for each phase of a step,
+//! over the taps that reach it: a tap `t` of a phase looks at `i + first + t * by` and has the weight
+//! `k_first + t * k_by`. Other windows are gathered: see [`mod@crate::conv_gathered`]; groups of few
+//! channels have [`mod@crate::conv_few`].
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[
-    &conv_by_one::KERNEL,
-    &conv_by_one_weight::KERNEL,
-    &conv::KERNEL,
-    &conv_weight::KERNEL,
-    &conv_few::KERNEL,
-    &conv_few_weight::KERNEL,
-];
+pub static KERNELS: &[&KernelDef] =
+    &[&conv_by_one::KERNEL, &conv_by_one_weight::KERNEL, &conv_point_weight::KERNEL];
 
 /// Parts of `tile` counted along axes of these extents, the last fastest.
 #[device]
@@ -42,8 +38,9 @@ pub fn along(tile: i64, rows: i64, middle: i64, last: i64) -> (i64, i64, i64, i6
     (outer.to::<i64>(), at.to::<i64>(), down.to::<i64>(), across.to::<i64>())
 }
 
-/// The convolution by windows that move by one: `weight: [places, O, C]`, `x: [N, H, W, C]`, `bias: [O]`,
-/// or empty where there is none, `y: [N, O, H', W']`. A tile of the result is `BM` channels of `BH` rows of `BW` positions, `BN` in all.
+/// The convolution by windows that move by one: `weight: [kernel, O, C]`, `x: [N, D, H, W, C]`,
+/// `bias: [O]`, or empty where there is none, `y: [N, O, D', H', W']`. A tile of the result is `BM` channels of
+/// `IMAGES` images of `BH` rows of `BW` positions, `BN` in all.
 #[kernel]
 pub fn conv_by_one<
     T: Float,
@@ -51,44 +48,57 @@ pub fn conv_by_one<
     const BM: usize,
     const BN: usize,
     const BK: usize,
+    const IMAGES: usize,
     const BH: usize,
     const BW: usize,
 >(
     weight: View<T, 3>,
-    x: View<T, 4>,
+    x: View<T, 5>,
     bias: View<T, 1>,
-    y: ViewMut<T, 4>,
-    width: i64,
-    pad_down: i64,
-    pad_across: i64,
-    dilation_down: i64,
-    dilation_across: i64,
+    y: ViewMut<T, 5>,
+    taps_depth: i64,
+    taps_down: i64,
+    taps_across: i64,
+    first_depth: i64,
+    first_down: i64,
+    first_across: i64,
+    by_depth: i64,
+    by_down: i64,
+    by_across: i64,
+    k_first: i64,
+    k_depth: i64,
+    k_down: i64,
+    k_across: i64,
 ) {
-    static_assert!(BH * BW == BN, "BN is BH * BW");
-    let (channels, down, across) = (cdiv(y.dim(1), BM), cdiv(y.dim(2), BH), cdiv(y.dim(3), BW));
-    let blocks = cdiv(x.dim(3), BK);
-    for tile in persistent(y.dim(0) * channels * down * across) {
-        let (n, o, i, j) = along(tile, channels, down, across);
+    static_assert!(IMAGES * BH * BW == BN, "BN is IMAGES * BH * BW");
+    let (channels, down, across) = (cdiv(y.dim(1), BM), cdiv(y.dim(3), BH), cdiv(y.dim(4), BW));
+    let planes = cdiv(y.dim(0), IMAGES) * y.dim(2);
+    let blocks = cdiv(x.dim(4), BK);
+    for tile in persistent(planes * down * across * channels) {
+        let (plane, i, j, o) = along(tile, down, across, channels);
+        let images = (plane.to::<u32>() / y.dim(2).to::<u32>()).to::<i64>();
+        let (n, d) = (images * IMAGES, plane - images * y.dim(2));
         let (o, i, j) = (o * BM, i * BH, j * BW);
+        let (z, row, column) = (d + first_depth, i + first_down, j + first_across);
         let mut acc = zeros::<A, BM, BN>();
-        for step in range(0, weight.dim(0) * blocks, 1) {
-            let place = step.to::<u32>() / blocks.to::<u32>();
-            let c = (step - place.to::<i64>() * blocks) * BK;
-            let k = (place / width.to::<u32>()).to::<i64>();
-            let l = place.to::<i64>() - k * width;
-            let (row, column) = (k * dilation_down - pad_down, l * dilation_across - pad_across);
-            let u = weight.load::<1, BM, BK>([place.to::<i64>(), o, c]).squeeze(0);
-            let v = x.load::<1, BH, BW, BK>([n, i + row, j + column, c]).reshape::<BN, BK>();
+        for step in range(0, taps_depth * taps_down * taps_across * blocks, 1) {
+            let (deep, k, l, c) = along(step, taps_down, taps_across, blocks);
+            let (tap, c) = (k_first + deep * k_depth + k * k_down + l * k_across, c * BK);
+            let (at, down, across) =
+                (z + deep * by_depth, row + k * by_down, column + l * by_across);
+            let u = weight.load::<1, BM, BK>([tap, o, c]).squeeze(0);
+            let v = x.load::<IMAGES, 1, BH, BW, BK>([n, at, down, across, c]).reshape::<BN, BK>();
             acc = dot(u, v.trans(), acc);
         }
-        let sums = acc + bias.load::<BM>([o]).to::<A>().col();
-        y.store([n, o, i, j], sums.to::<T>().reshape::<1, BM, BH, BW>());
+        let sums = (acc + bias.load::<BM>([o]).to::<A>().col()).to::<T>();
+        let boxed = sums.reshape::<BM, IMAGES, 1, BH, BW>().permute([1, 0, 2, 3, 4]);
+        y.store([n, o, d, i, j], boxed);
     }
 }
 
 /// The gradient of the weights of [`mod@conv_by_one`], in parts, each of its own share of the batch:
-/// `dy: [N, H', W', O]`, `x: [N, H, W, C]`, `parts: [parts * places, O, C]`. A step takes `BH` rows of `BW`
-/// positions, `BP` in all.
+/// `dy: [N, D', H', W', O]`, `x: [N, D, H, W, C]`, `parts: [parts * kernel, O, C]`. A step takes `BH` rows of `BW`
+/// positions of `IMAGES` images, `BP` in all; a share is a multiple of `IMAGES`.
 #[kernel]
 pub fn conv_by_one_weight<
     T: Float,
@@ -96,216 +106,71 @@ pub fn conv_by_one_weight<
     const BM: usize,
     const BN: usize,
     const BP: usize,
+    const IMAGES: usize,
     const BH: usize,
     const BW: usize,
 >(
-    dy: View<T, 4>,
-    x: View<T, 4>,
+    dy: View<T, 5>,
+    x: View<T, 5>,
     parts: ViewMut<A, 3>,
-    places: i64,
     share: i64,
-    width: i64,
-    pad_down: i64,
-    pad_across: i64,
-    dilation_down: i64,
-    dilation_across: i64,
+    taps_depth: i64,
+    taps_down: i64,
+    taps_across: i64,
+    first_depth: i64,
+    first_down: i64,
+    first_across: i64,
+    by_depth: i64,
+    by_down: i64,
+    by_across: i64,
 ) {
-    static_assert!(BH * BW == BP, "BP is BH * BW");
+    static_assert!(IMAGES * BH * BW == BP, "BP is IMAGES * BH * BW");
     let (rows, columns) = (cdiv(parts.dim(1), BM), cdiv(parts.dim(2), BN));
-    let (down, across) = (cdiv(dy.dim(1), BH), cdiv(dy.dim(2), BW));
+    let (deep, down, across) = (dy.dim(1), cdiv(dy.dim(2), BH), cdiv(dy.dim(3), BW));
     for tile in persistent(parts.dim(0) * rows * columns) {
-        let (part, place, o, c) = along(tile, places, rows, columns);
+        let (_, which, o, c) = along(tile, parts.dim(0), rows, columns);
         let (o, c) = (o * BM, c * BN);
-        let k = (place.to::<u32>() / width.to::<u32>()).to::<i64>();
-        let l = place - k * width;
-        let (row, column) = (k * dilation_down - pad_down, l * dilation_across - pad_across);
+        let (part, a, k, l) = along(which, taps_depth, taps_down, taps_across);
+        let (z, row, column) =
+            (first_depth + a * by_depth, first_down + k * by_down, first_across + l * by_across);
         let first = part * share;
-        let images = minimum(share, dy.dim(0) - first);
+        let images = cdiv(minimum(share, dy.dim(0) - first), IMAGES);
         let mut acc = zeros::<A, BM, BN>();
-        for step in range(0, images * down * across, 1) {
-            let (n, _, i, j) = along(step, 1, down, across);
-            let (n, i, j) = (first + n, i * BH, j * BW);
-            let u = dy.load::<1, BH, BW, BM>([n, i, j, o]).reshape::<BP, BM>();
-            let v = x.load::<1, BH, BW, BN>([n, i + row, j + column, c]).reshape::<BP, BN>();
+        for step in range(0, images * deep * down * across, 1) {
+            let (n, d, i, j) = along(step, deep, down, across);
+            let (n, i, j) = (first + n * IMAGES, i * BH, j * BW);
+            let u = dy.load::<IMAGES, 1, BH, BW, BM>([n, d, i, j, o]).reshape::<BP, BM>();
+            let (d, i, j) = (d + z, i + row, j + column);
+            let v = x.load::<IMAGES, 1, BH, BW, BN>([n, d, i, j, c]).reshape::<BP, BN>();
             acc = dot(u.trans(), v, acc);
         }
-        parts.store([part * places + place, o, c], acc.expand_dims(0));
+        parts.store([which, o, c], acc.expand_dims(0));
     }
 }
 
-/// Where positions lie along three axes, the last fastest.
-#[device]
-fn split_position<const BN: usize>(
-    position: Tile1<i64, BN>,
-    height: i64,
-    width: i64,
-) -> (Tile1<i64, BN>, Tile1<i64, BN>, Tile1<i64, BN>) {
-    let number = position.to::<u32>();
-    let line = number / width.to::<u32>();
-    let plane = line / height.to::<u32>();
-    let (i, j) = (line - plane * height.to::<u32>(), number - line * width.to::<u32>());
-    (plane.to::<i64>(), i.to::<i64>(), j.to::<i64>())
-}
-
-/// Where one place of the windows at these positions looks in an input of `seen` positions, which are
-/// planes of `height` by `width`; -1 outside.
-#[device]
-fn look<const BN: usize>(
-    depths: View<i32, 2>,
-    rows: View<i32, 2>,
-    columns: View<i32, 2>,
-    position: Tile1<i64, BN>,
-    place: i64,
-    (seen, height, width): (i64, i64, i64),
-) -> Tile1<i64, BN> {
-    let (d, i, j) = split_position(position, rows.dim(0), columns.dim(0));
-    let line = (place.to::<u32>() / columns.dim(1).to::<u32>()).to::<i64>();
-    let l = place - line * columns.dim(1);
-    let plane = (line.to::<u32>() / rows.dim(1).to::<u32>()).to::<i64>();
-    let k = line - plane * rows.dim(1);
-    let inside = position < depths.dim(0) * rows.dim(0) * columns.dim(0);
-    let a = load(depths.ptr() + (d * depths.dim(1) + plane), inside, -1).to::<i64>();
-    let b = load(rows.ptr() + (i * rows.dim(1) + k), inside, -1).to::<i64>();
-    let c = load(columns.ptr() + (j * columns.dim(1) + l), inside, -1).to::<i64>();
-    let at = (a * height + b) * width + c;
-    where_((a >= 0) & (b >= 0) & (c >= 0) & (at < seen), at, -1)
-}
-
-/// The convolution by windows of any kind: `weight: [groups * places, O, C]`, `x: [N * groups, C, ..]`,
-/// `y: [N * groups, O, ..]`, with the positions of three axes as one, those of the input dense in planes
-/// of `height` by `width`; `bias: [groups * O]`, or empty where there is none.
+/// The gradient of the weights of windows of one element, in parts, each of its own share of the batch:
+/// `dy: [N, O, P]` and `x: [N, C, P]` of any strides, `parts: [parts, O, C]`.
 #[kernel]
-pub fn conv<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
-    weight: View<T, 3>,
-    x: View<T, 3>,
-    bias: View<T, 1>,
-    y: ViewMut<T, 3>,
-    depths: View<i32, 2>,
-    rows: View<i32, 2>,
-    columns: View<i32, 2>,
-    groups: i64,
-    height: i64,
-    width: i64,
-) {
-    let places = depths.dim(1) * rows.dim(1) * columns.dim(1);
-    let (_, n, o, p) = along(program_id(0), y.dim(0), cdiv(y.dim(1), BM), cdiv(y.dim(2), BN));
-    let (o, p) = (o * BM, p * BN);
-    let group = n - n / groups * groups;
-    let mut acc = zeros::<A, BM, BN>();
-    for place in range(0, places, 1) {
-        let at =
-            look(depths, rows, columns, p + arange::<BN>(), place, (x.dim(2), height, width)).row();
-        for c in range(0, x.dim(1), BK) {
-            let channel = (c + arange::<BK>()).col();
-            let u = weight.load::<1, BM, BK>([group * places + place, o, c]).squeeze(0);
-            let from = x.ptr() + (n * x.stride(0) + channel * x.stride(1) + at);
-            let v = load(from, (channel < x.dim(1)) & (at >= 0));
-            acc = dot(u, v, acc);
-        }
-    }
-    let sums = acc + bias.load::<BM>([group * y.dim(1) + o]).to::<A>().col();
-    y.store([n, o, p], sums.to::<T>().expand_dims(0));
-}
-
-/// The gradient of the weights of [`mod@conv`], in parts, each of its own share of the batch:
-/// `dy: [N, groups * O, ..]`, `x: [N, groups * C, ..]`, `parts: [parts * groups * places, O, C]`.
-#[kernel]
-pub fn conv_weight<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
+pub fn conv_point_weight<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
     dy: View<T, 3>,
     x: View<T, 3>,
     parts: ViewMut<A, 3>,
-    depths: View<i32, 2>,
-    rows: View<i32, 2>,
-    columns: View<i32, 2>,
-    groups: i64,
-    height: i64,
-    width: i64,
     share: i64,
 ) {
-    let places = depths.dim(1) * rows.dim(1) * columns.dim(1);
-    let (outs, ins) = (parts.dim(1), parts.dim(2));
-    let (part, which, o, c) = along(program_id(0), groups * places, cdiv(outs, BM), cdiv(ins, BN));
-    let (o, c) = (o * BM, c * BN);
-    let group = which / places;
-    let place = which - group * places;
-    let end = minimum((part + 1) * share, dy.dim(0));
-    let (out, channel) = ((o + arange::<BM>()).col(), (c + arange::<BN>()).col());
-    let mut acc = zeros::<A, BM, BN>();
-    for p in range(0, dy.dim(2), BK) {
-        let position = p + arange::<BK>();
-        let at = look(depths, rows, columns, position, place, (x.dim(2), height, width)).row();
-        let position = position.row();
-        for n in range(part * share, end, 1) {
-            let given =
-                dy.ptr() + (n * dy.stride(0) + (group * outs + out) * dy.stride(1) + position);
-            let seen = x.ptr() + (n * x.stride(0) + (group * ins + channel) * x.stride(1) + at);
-            let u = load(given, (out < outs) & (position < dy.dim(2)));
-            let v = load(seen, (channel < ins) & (at >= 0));
+    let (rows, columns) = (cdiv(parts.dim(1), BM), cdiv(parts.dim(2), BN));
+    let steps = cdiv(dy.dim(2), BK);
+    for tile in persistent(parts.dim(0) * rows * columns) {
+        let (_, part, o, c) = along(tile, parts.dim(0), rows, columns);
+        let (o, c) = (o * BM, c * BN);
+        let images = minimum(share, dy.dim(0) - part * share);
+        let mut acc = zeros::<A, BM, BN>();
+        for step in range(0, images * steps, 1) {
+            let (_, _, n, p) = along(step, 1, images, steps);
+            let (n, p) = (part * share + n, p * BK);
+            let u = dy.load::<1, BM, BK>([n, o, p]).squeeze(0);
+            let v = x.load::<1, BN, BK>([n, c, p]).squeeze(0);
             acc = dot(u, v.trans(), acc);
         }
+        parts.store([part, o, c], acc.expand_dims(0));
     }
-    parts.store([part * groups * places + which, o, c], acc.expand_dims(0));
-}
-
-/// [`mod@conv`] of groups of few channels, one channel of the result at a time: depthwise.
-#[kernel]
-pub fn conv_few<T: Float, A: Float, const BN: usize>(
-    weight: View<T, 3>,
-    x: View<T, 3>,
-    bias: View<T, 1>,
-    y: ViewMut<T, 3>,
-    depths: View<i32, 2>,
-    rows: View<i32, 2>,
-    columns: View<i32, 2>,
-    groups: i64,
-    height: i64,
-    width: i64,
-) {
-    let places = depths.dim(1) * rows.dim(1) * columns.dim(1);
-    let (_, n, o, p) = along(program_id(0), y.dim(0), y.dim(1), cdiv(y.dim(2), BN));
-    let p = p * BN;
-    let group = n - n / groups * groups;
-    let mut acc = zeros::<A, BN>();
-    for place in range(0, places, 1) {
-        let at = look(depths, rows, columns, p + arange::<BN>(), place, (x.dim(2), height, width));
-        for c in range(0, x.dim(1), 1) {
-            let u = weight.load::<1, 1, 1>([group * places + place, o, c]).to::<A>();
-            let v = load(x.ptr() + (n * x.stride(0) + c * x.stride(1) + at), at >= 0).to::<A>();
-            acc = fma(u.reshape::<1>(), v, acc);
-        }
-    }
-    let sums = acc + bias.load::<1>([group * y.dim(1) + o]).to::<A>();
-    y.store([n, o, p], sums.to::<T>().row().expand_dims(0));
-}
-
-/// The gradient of the weights of [`mod@conv_few`], each weight by one program: `dy: [N, groups * O, ..]`,
-/// `x: [N, groups * C, ..]`, `dw: [groups * places, O, C]`.
-#[kernel]
-pub fn conv_few_weight<T: Float, A: Float, const BN: usize>(
-    dy: View<T, 3>,
-    x: View<T, 3>,
-    dw: ViewMut<T, 3>,
-    depths: View<i32, 2>,
-    rows: View<i32, 2>,
-    columns: View<i32, 2>,
-    height: i64,
-    width: i64,
-) {
-    let places = depths.dim(1) * rows.dim(1) * columns.dim(1);
-    let (_, which, o, c) = along(program_id(0), dw.dim(0), dw.dim(1), dw.dim(2));
-    let group = which / places;
-    let place = which - group * places;
-    let (out, channel) = (group * dw.dim(1) + o, group * dw.dim(2) + c);
-    let mut acc = zeros::<A, BN>();
-    for p in range(0, dy.dim(2), BN) {
-        let position = p + arange::<BN>();
-        let at = look(depths, rows, columns, position, place, (x.dim(2), height, width));
-        for n in range(0, dy.dim(0), 1) {
-            let given = dy.ptr() + (n * dy.stride(0) + out * dy.stride(1) + position);
-            let seen = x.ptr() + (n * x.stride(0) + channel * x.stride(1) + at);
-            let u = load(given, at >= 0).to::<A>();
-            acc = fma(u, load(seen, at >= 0).to::<A>(), acc);
-        }
-    }
-    dw.store([which, o, c], sum(acc, 0).to::<T>());
 }

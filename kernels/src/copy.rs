@@ -9,9 +9,11 @@ pub static KERNELS: &[&KernelDef] = &[
     &fill_flat::KERNEL,
     &arange_flat::KERNEL,
     &linspace_flat::KERNEL,
+    &logspace_flat::KERNEL,
     &cast_flat::KERNEL,
     &cast::KERNEL,
     &cast_across::KERNEL,
+    &cast_axes::KERNEL,
 ];
 
 /// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a tensor of four axes.
@@ -81,6 +83,23 @@ pub fn linspace_flat<T: Element, const BLOCK: usize>(
     y.store([at], where_(i < cdiv(n, 2), first, last).to::<T>());
 }
 
+/// `base` to the power of what [`mod@linspace_flat`] writes, computed in f64 and converted.
+#[kernel]
+pub fn logspace_flat<T: Element, const BLOCK: usize>(
+    y: ViewMut<T, 1>,
+    start: f64,
+    end: f64,
+    step: f64,
+    base: f64,
+) {
+    let at = program_id(0) * BLOCK;
+    let (i, n) = (arange::<BLOCK>() + at, y.dim(0));
+    let first = i.to::<f64>() * step + start;
+    let last = (n - 1 - i).to::<f64>() * -step + end;
+    let power = where_(i < cdiv(n, 2), first, last);
+    y.store([at], pow(full::<f64, BLOCK>(base), power).to::<T>());
+}
+
 /// `y = x`, converted; both of one shape and dense.
 #[kernel]
 pub fn cast_flat<T: Element, U: Element, const BLOCK: usize>(x: View<T, 1>, y: ViewMut<U, 1>) {
@@ -109,4 +128,82 @@ pub fn cast_across<T: Element, U: Element, const ROWS: usize, const COLS: usize>
     let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     let v = x.load::<1, 1, COLS, ROWS>([a, b, j, i]).squeeze(0).squeeze(0);
     y.store([a, b, i, j], v.trans().to::<U>().expand_dims(0).expand_dims(0));
+}
+
+/// The coordinate of a line along an axis of `extent`, and which line of the axes before it that is.
+#[device]
+fn part_axis<const LINES: usize>(
+    line: Col<u32, LINES>,
+    extent: i64,
+) -> (Col<u32, LINES>, Col<i64, LINES>) {
+    // Lines are less than 2^31: 64-bit division is slow.
+    let before = line / extent.to::<u32>();
+    (before, (line - before * extent.to::<u32>()).to::<i64>())
+}
+
+/// `y = x`, converted, along up to eight axes: `x` and `y` have the last four, and `x_outer` and `y_outer` the strides
+/// along those before them, of which there are `AXES - 4`.
+///
+/// A line is what lies along the last axis; a program takes `COLS` elements of each of `LINES` lines, so that short
+/// lines fill it as well as long ones. `DENSE` says that `y` is dense.
+#[kernel]
+pub fn cast_axes<
+    T: Element,
+    U: Element,
+    const AXES: usize,
+    const DENSE: bool,
+    const LINES: usize,
+    const COLS: usize,
+>(
+    x: View<T, 4>,
+    x_outer: View<T, 4>,
+    y: ViewMut<U, 4>,
+    y_outer: View<U, 4>,
+) {
+    let n = y.dim(3);
+    let across = cdiv(n, COLS).to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let down = tile / across;
+    let first = down.to::<i64>() * LINES;
+    let col = ((tile - down * across).to::<i64>() * COLS + arange::<COLS>()).row();
+    let own = (first + arange::<LINES>()).col();
+    let (line, k) = part_axis::<LINES>(own.to::<u32>(), y.dim(2));
+    let (mut from, mut to) = (k * x.stride(2), k * y.stride(2));
+    let (line, k) = part_axis::<LINES>(line, y.dim(1));
+    from += k * x.stride(1);
+    to += k * y.stride(1);
+    let mut lines = y.dim(0) * y.dim(1) * y.dim(2);
+    if AXES > 4 {
+        let (line, k) = part_axis::<LINES>(line, y.dim(0));
+        from += k * x.stride(0);
+        to += k * y.stride(0);
+        let (line, k) = part_axis::<LINES>(line, y_outer.dim(3));
+        from += k * x_outer.stride(3);
+        to += k * y_outer.stride(3);
+        lines *= y_outer.dim(3);
+        if AXES > 5 {
+            let (line, k) = part_axis::<LINES>(line, y_outer.dim(2));
+            from += k * x_outer.stride(2);
+            to += k * y_outer.stride(2);
+            lines *= y_outer.dim(2);
+            if AXES > 6 {
+                let (line, k) = part_axis::<LINES>(line, y_outer.dim(1));
+                let last = line.to::<i64>();
+                from += k * x_outer.stride(1) + last * x_outer.stride(0);
+                to += k * y_outer.stride(1) + last * y_outer.stride(0);
+                lines *= y_outer.dim(1) * y_outer.dim(0);
+            }
+        }
+    } else {
+        let last = line.to::<i64>();
+        from += last * x.stride(0);
+        to += last * y.stride(0);
+    }
+    let inside = (own < lines) & (col < n);
+    let v = load(x.ptr() + (from + col * x.stride(3)), inside).to::<U>();
+    if DENSE {
+        store(y.ptr() + (own * n + col), v, inside);
+    } else {
+        store(y.ptr() + (to + col * y.stride(3)), v, inside);
+    }
 }

@@ -1,4 +1,4 @@
-//! Rows of a table by index, and the gradient of the table.
+//! Embedding: rows of a table by index, and the gradient of the table.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;

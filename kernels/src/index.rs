@@ -1,4 +1,4 @@
-//! Elements by place: reading, writing and adding at places of a dense tensor.
+//! Gather, scatter and scatter-add at flat indices of a dense tensor.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -13,6 +13,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &put_in_order::KERNEL,
     &add_at::KERNEL,
     &resolve::KERNEL,
+    &sum_at::KERNEL,
     &prod_at::KERNEL,
     &prod_in_order::KERNEL,
     &count::KERNEL,
@@ -65,18 +66,21 @@ pub fn put_in_order<T: Element>(at: View<i64, 1>, values: Ptr<T>, y: PtrMut<T>, 
     }
 }
 
-/// `y[at[i]] += values[i]`, of integers, whose order of additions does not matter.
+/// `y[p % copies, at[i]] += values[i]` by program `p`, of integers, whose order of additions does not matter: programs
+/// that add to other copies do not wait for each other.
 #[kernel]
 pub fn add_at<T: Int, const BLOCK: usize>(
     at: View<i64, 1>,
     values: View<T, 1>,
     y: PtrMut<T>,
     n: i64,
+    copies: i64,
 ) {
     let first = program_id(0) * BLOCK;
     let place = at.load::<BLOCK>([first]);
     let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
-    atomic_add(y + place, values.load::<BLOCK>([first]), inside);
+    let own = y + program_id(0) % copies * n;
+    atomic_add(own + place, values.load::<BLOCK>([first]), inside);
 }
 
 /// `y = step * index`, where an index below 0 counts from `n`.
@@ -107,8 +111,30 @@ pub fn resolve<const ROWS: usize, const COLS: usize>(
     }
 }
 
-/// `y[v] = product of values[t] over the t with index[t] == v`, of places sorted as for the gradient of
-/// an embedding: `keys` are `index * scale + t` in order, `starts` where those of each place begin.
+/// `y[v] = sum of values[t] over the t with index[t] == v`, of places sorted as for the gradient of an embedding: `keys`
+/// are `index * scale + t` in order, `starts` where those of each place begin. A lane has a place: few values each.
+#[kernel]
+pub fn sum_at<T: Number, A: Number, const BLOCK: usize>(
+    keys: Ptr<i64>,
+    starts: Ptr<i64>,
+    values: Ptr<T>,
+    y: ViewMut<T, 1>,
+    scale: i64,
+) {
+    let first = program_id(0) * BLOCK;
+    let v = first + arange::<BLOCK>();
+    let start = load(starts + v, v < y.dim(0));
+    let end = load(starts + (v + 1), v < y.dim(0));
+    let mut acc = zeros::<A, BLOCK>();
+    for step in range(0, max(end - start, 0), 1) {
+        let is_own = start + step < end;
+        let t = load(keys + (start + step), is_own) & (scale - 1);
+        acc = acc + load(values + t, is_own).to::<A>();
+    }
+    y.store([first], acc.to::<T>());
+}
+
+/// The product instead of the sum of [`sum_at`].
 #[kernel]
 pub fn prod_at<T: Number, A: Number, const BLOCK: usize>(
     keys: Ptr<i64>,

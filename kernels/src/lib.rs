@@ -9,15 +9,21 @@
 
 pub mod attention;
 pub mod cache;
+pub mod columns;
 pub mod compact;
 pub mod compare;
 pub mod conv;
+pub mod conv_few;
+pub mod conv_gathered;
 pub mod copy;
+pub mod cross;
 pub mod distance;
 pub mod elementwise;
 pub mod embedding;
 pub mod epilogue;
+pub mod fold;
 pub mod gated;
+pub mod grid_sample;
 pub mod index;
 pub mod linear_rows;
 pub mod linear_tiles;
@@ -27,6 +33,7 @@ pub mod math;
 pub mod matmul;
 pub mod matmul_f8;
 pub mod matmul_int;
+pub mod moments;
 pub mod norm;
 pub mod norm_bwd;
 pub mod norm_rows;
@@ -49,6 +56,7 @@ pub mod softmax;
 pub mod sort;
 pub mod special;
 pub mod tiles;
+pub mod triangle;
 pub mod update;
 
 use genesis_kernel::kernel::KernelDef;
@@ -63,6 +71,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         compare::KERNELS,
         select::KERNELS,
         reduce::KERNELS,
+        fold::KERNELS,
+        moments::KERNELS,
         scan::KERNELS,
         softmax::KERNELS,
         norm::KERNELS,
@@ -86,13 +96,19 @@ pub fn all() -> Vec<&'static KernelDef> {
         math::INT,
         sort::KERNELS,
         radix::KERNELS,
+        columns::KERNELS,
         compact::KERNELS,
         search::KERNELS,
         special::KERNELS,
         index::KERNELS,
+        triangle::KERNELS,
+        cross::KERNELS,
         product::KERNELS,
         conv::KERNELS,
+        conv_few::KERNELS,
+        conv_gathered::KERNELS,
         pool::KERNELS,
+        grid_sample::KERNELS,
         attention::KERNELS,
         packed::KERNELS,
         paged_attention::KERNELS,

@@ -1,4 +1,4 @@
-//! Products of rows and a weight whose rows are outputs, for processors: every row's bits are its own.
+//! Batch-invariant linear layers (a weight's rows are outputs) for processors: every row's bits are its own.
 //!
 //! K is cut into groups of `LANES`. Lane `j` of an output adds its product of every group, one group after
 //! the other; then the lanes are added in a tree. That order knows nothing of how many rows there are, or of

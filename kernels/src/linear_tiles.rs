@@ -1,4 +1,4 @@
-//! Products of rows and a weight whose rows are outputs, for GPUs: every row's bits are its own.
+//! Batch-invariant linear layers (a weight's rows are outputs) for GPUs: every row's bits are its own.
 //!
 //! An element is the sum of parts of K, one after the other, each of which tensor cores add up in steps of 16 (of
 //! f32 it is a chain of multiply-adds). Where parts are cut follows from K alone. Tiles, and what computes them,

@@ -1,4 +1,4 @@
-//! Many tensors in one launch.
+//! Multi-tensor apply: many tensors in one launch.
 //!
 //! A model has hundreds of parameters, most of them small, and a launch for each costs more than the
 //! work. Here one launch serves them all. The tensors lie anywhere in memory, so that no view holds

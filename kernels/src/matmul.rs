@@ -206,8 +206,8 @@ macro_rules! choices {
     ($($kernel:ident, $fits:ident, $pick:ident: $precision:expr;)*) => {$(
         /// The choice for the kernel of this name.
         pub(crate) fn $pick(problem: &Problem<'_>) -> ($kernel::Consts, LaunchOptions) {
-            let (tile, options) = tiles::tile(problem, $precision);
-            ($kernel::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+            let ([m, n, k], options) = tiles::tile(problem, $precision);
+            ($kernel::Consts { BM: m, BN: n, BK: k }, options)
         }
 
         /// Whether the kernel of this name can run so, and may be fast.
@@ -217,7 +217,7 @@ macro_rules! choices {
             problem: &Problem<'_>,
         ) -> bool {
             let $kernel::Consts { BM: m, BN: n, BK: k } = consts;
-            tiles::is_legal((m, n, k), options, problem, $precision)
+            tiles::is_legal([m, n, k], options, problem, $precision)
         }
     )*};
 }

@@ -3,10 +3,12 @@
 //! Tensor cores of Hopper take both operands with K contiguous, `b` as a view of its transpose, at twice
 //! the speed of 16-bit floats; other views, and other GPUs, are right and slower.
 
-use genesis_kernel::autotune::{Problem, Unit, Work};
+use genesis_kernel::autotune::Problem;
 use genesis_kernel::kernel::{KernelDef, LaunchOptions};
-use genesis_kernel::knobs;
 use genesis_kernel::prelude::*;
+use genesis_kernel::tuning::products::F8Sums;
+
+use crate::tiles;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&matmul_f8::KERNEL, &matmul_f8_fast::KERNEL];
@@ -89,81 +91,19 @@ pub fn matmul_f8_fast<T: Float8, O: Float, const BM: usize, const BN: usize, con
     }
 }
 
-/// Extents of a tile, the warps that multiply, and stages.
-type Tile = ([usize; 3], u32, u32);
-
-/// Tiles for tensor cores of Hopper where each step's sums are apart from the rest, as many again.
-const EXACT: [Tile; 3] = [([128, 128, 128], 8, 6), ([64, 128, 128], 4, 6), ([64, 64, 128], 4, 7)];
-/// The same where they are not.
-const FAST: [Tile; 5] = [
-    ([128, 256, 128], 8, 4),
-    ([128, 128, 128], 8, 6),
-    ([64, 128, 128], 4, 7),
-    ([64, 64, 128], 4, 7),
-    ([64, 16, 128], 4, 7),
-];
-/// Tiles whose operands become f16 in registers on their way to the tensor cores of Ampere.
-const WIDENED: [Tile; 2] = [([128, 128, 32], 8, 3), ([64, 64, 32], 4, 3)];
-
-/// Warps that load for those that multiply, where the copy engine does.
-const LOADERS: u32 = 4;
-
 fn pick(problem: &Problem<'_>) -> (matmul_f8::Consts, LaunchOptions) {
-    let ([m, n, k], options) = best(&EXACT, problem);
+    let ([m, n, k], options) = tiles::tile_f8(problem, F8Sums::Promoted);
     (matmul_f8::Consts { BM: m, BN: n, BK: k }, options)
 }
 
 fn pick_fast(problem: &Problem<'_>) -> (matmul_f8_fast::Consts, LaunchOptions) {
-    let ([m, n, k], options) = best(&FAST, problem);
+    let ([m, n, k], options) = tiles::tile_f8(problem, F8Sums::Fast);
     (matmul_f8_fast::Consts { BM: m, BN: n, BK: k }, options)
-}
-
-/// Whether the copy engine brings the operands to tensor cores that read 8-bit floats.
-fn runs_on_hopper(problem: &Problem<'_>) -> bool {
-    let feeds = problem.machine.gpu().is_some_and(|gpu| gpu.features.tma_feeds_mma());
-    knobs::get().tma && feeds && problem.forms().starts_with("rc")
-}
-
-/// The first of the tiles that the model of [`Work`] expects to be fastest.
-fn best(hopper: &[Tile], problem: &Problem<'_>) -> ([usize; 3], LaunchOptions) {
-    if problem.machine.gpu().is_none() {
-        return ([32, 32, 16], LaunchOptions::default());
-    }
-    let (tiles, loaders) = match runs_on_hopper(problem) {
-        true => (hopper, LOADERS),
-        false => (&WIDENED[..], 0),
-    };
-    let us = |tile: &Tile| work(tile, problem.sizes, loaders).estimate_us(problem.machine);
-    let best = tiles.iter().min_by(|a, b| us(a).total_cmp(&us(b)));
-    let &(extents, num_warps, num_stages) = best.expect("the tables of tiles are not empty");
-    let options = LaunchOptions {
-        num_warps: Some(num_warps),
-        num_stages: Some(num_stages),
-        ..LaunchOptions::default()
-    };
-    (extents, options)
-}
-
-/// What a product in these tiles does; the sizes are batch, m, n, k.
-fn work(&([m, n, k], num_warps, stages): &Tile, sizes: &[i64], loaders: u32) -> Work {
-    let [batch, rows, columns, depth] =
-        [0, 1, 2, 3].map(|i| sizes.get(i).map_or(1.0, |&size| size as f64));
-    let [tm, tn, tk] = [m, n, k].map(|extent| extent as f64);
-    let padded = (depth / tk).ceil() * tk;
-    Work {
-        programs: batch * (rows / tm).ceil() * (columns / tn).ceil(),
-        flops: 2.0 * tm * tn * padded,
-        bytes: (tm + tn) * padded,
-        argument_bytes: batch * (rows * depth + depth * columns + rows * columns),
-        unit: Unit::Half,
-        shared_bytes: Some((stages as usize * (m + n) * k) as u32),
-        num_warps: num_warps + loaders,
-    }
 }
 
 fn fits(consts: matmul_f8::Consts, options: LaunchOptions, problem: &Problem<'_>) -> bool {
     let matmul_f8::Consts { BM, BN, BK } = consts;
-    is_legal([BM, BN, BK], options, problem, 64)
+    tiles::is_legal_f8([BM, BN, BK], options, problem, F8Sums::Promoted)
 }
 
 fn fits_fast(
@@ -172,34 +112,5 @@ fn fits_fast(
     problem: &Problem<'_>,
 ) -> bool {
     let matmul_f8_fast::Consts { BM, BN, BK } = consts;
-    is_legal([BM, BN, BK], options, problem, 128)
-}
-
-/// Whether a tile runs, with at most so many sums of a thread on Hopper.
-fn is_legal(
-    [m, n, k]: [usize; 3],
-    options: LaunchOptions,
-    problem: &Problem<'_>,
-    most_sums: usize,
-) -> bool {
-    let (warps, stages) = (options.num_warps.unwrap_or(4), options.num_stages.unwrap_or(2));
-    let Some(gpu) = problem.machine.gpu() else {
-        return k == 32 && m == 64 && n == 64 && warps == 4 && stages == 2;
-    };
-    let sums = m * n / (32 * warps as usize);
-    let bytes = |stages: u32| stages as usize * (m + n) * k + 2048;
-    let fits = |stages| bytes(stages) <= gpu.features.max_shared_bytes as usize;
-    match runs_on_hopper(problem) {
-        true => {
-            let is_full = stages >= 5 || !fits(stages + 2);
-            k == 128 && m / 16 == warps as usize && sums <= most_sums && fits(stages) && is_full
-        }
-        // Operands are widened in registers and lie in shared memory as f16.
-        false => {
-            k <= 64
-                && stages <= 4
-                && sums <= 64
-                && bytes(2 * stages) <= gpu.features.max_shared_bytes as usize
-        }
-    }
+    tiles::is_legal_f8([BM, BN, BK], options, problem, F8Sums::Fast)
 }

@@ -78,11 +78,11 @@ pub fn matmul_int<T: Int, A: Int, const BM: usize, const BN: usize>(
 }
 
 fn pick(problem: &Problem<'_>) -> (matmul_int8::Consts, LaunchOptions) {
-    let (tile, options) = tiles::tile(problem, DotPrecision::Ieee);
-    (matmul_int8::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+    let ([m, n, k], options) = tiles::tile(problem, DotPrecision::Ieee);
+    (matmul_int8::Consts { BM: m, BN: n, BK: k }, options)
 }
 
 fn fits(consts: matmul_int8::Consts, options: LaunchOptions, problem: &Problem<'_>) -> bool {
     let matmul_int8::Consts { BM, BN, BK } = consts;
-    tiles::is_legal((BM, BN, BK), options, problem, DotPrecision::Ieee)
+    tiles::is_legal([BM, BN, BK], options, problem, DotPrecision::Ieee)
 }

@@ -1,4 +1,4 @@
-//! Blocks of sequences that lie one after the other in a batch of 1, without padding.
+//! Variable-length sequences packed in a batch of 1, without padding: the list of their blocks.
 //!
 //! Where a sequence begins and how long it is stands on the device. So a kernel makes a list of blocks of
 //! rows first, and the programs of attention read their entry of it, at the latency of one load. There is

@@ -2,41 +2,60 @@
 //!
 //! `table[output, tap]` is a coordinate of the input, or -1 for none. A gradient is the same kernel with
 //! the tables turned, so that nothing is added at places that others write.
+//!
+//! A line of results lies along the last axis. A program has `COLS` results of each of `LINES` lines, so that what the
+//! tables say of lines is read once for all of a line's; of windows of many elements (`*_wide`) it has one, and
+//! `LINES` by `COLS` of its elements at a time.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&resample::KERNEL, &max_pool::KERNEL, &max_pool_bwd::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &resample::KERNEL,
+    &resample_wide::KERNEL,
+    &max_pool::KERNEL,
+    &max_pool_wide::KERNEL,
+    &max_pool_bwd::KERNEL,
+];
 
-/// Where elements of a dense `[.., depth, height, width]` lie: before the last three axes, and along them.
+/// The lines and the columns of program `program_id(0)`, where lines have `width` columns.
 #[device]
-fn along_axes<const BLOCK: usize>(
-    element: Tile1<i64, BLOCK>,
+fn own_lines<const LINES: usize, const COLS: usize>(
+    width: i64,
+) -> (Tile1<i64, LINES>, Tile1<i64, COLS>) {
+    let across = cdiv(width, COLS).to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let down = tile / across;
+    let first = (tile - down * across).to::<i64>() * COLS;
+    (down.to::<i64>() * LINES + arange::<LINES>(), first + arange::<COLS>())
+}
+
+/// Where lines of a dense `[.., depth, height, width]` lie: before the last three axes, and along the first two of them.
+#[device]
+fn along_axes<const LINES: usize>(
+    line: Tile1<i64, LINES>,
     depth: i64,
     height: i64,
-    width: i64,
-) -> (Tile1<i64, BLOCK>, Tile1<i64, BLOCK>, Tile1<i64, BLOCK>, Tile1<i64, BLOCK>) {
+) -> (Tile1<i64, LINES>, Tile1<i64, LINES>, Tile1<i64, LINES>) {
     // A launch is of less than 2^31 elements: 64-bit division is slow.
-    let number = element.to::<u32>();
-    let line = number / width.to::<u32>();
-    let plane = line / height.to::<u32>();
+    let number = line.to::<u32>();
+    let plane = number / height.to::<u32>();
     let outer = plane / depth.to::<u32>();
-    let (d, i) = (plane - outer * depth.to::<u32>(), line - plane * height.to::<u32>());
-    let j = number - line * width.to::<u32>();
-    (outer.to::<i64>(), d.to::<i64>(), i.to::<i64>(), j.to::<i64>())
+    let (d, i) = (plane - outer * depth.to::<u32>(), number - plane * height.to::<u32>());
+    (outer.to::<i64>(), d.to::<i64>(), i.to::<i64>())
 }
 
 /// A coordinate that is below an extent, else -1.
 #[device]
-fn inner<const BLOCK: usize>(coordinate: Tile1<i64, BLOCK>, extent: i64) -> Tile1<i64, BLOCK> {
+fn inner<S: Shape>(coordinate: Tile<i64, S>, extent: i64) -> Tile<i64, S> {
     where_(coordinate < extent, coordinate, -1)
 }
 
 /// `y[.., d, i, j] = sum over a, b, c of weights[a] weights[b] weights[c] x[.., at a, at b, at c]`, both
 /// dense.
 #[kernel]
-pub fn resample<T: Float, A: Float, const BLOCK: usize>(
+pub fn resample<T: Float, A: Float, const LINES: usize, const COLS: usize>(
     x: View<T, 4>,
     y: ViewMut<T, 4>,
     depths: View<i32, 2>,
@@ -46,11 +65,11 @@ pub fn resample<T: Float, A: Float, const BLOCK: usize>(
     by_row: View<A, 2>,
     by_column: View<A, 2>,
 ) {
-    let element = program_id(0) * BLOCK + arange::<BLOCK>();
     let (depth, height, width) = (y.dim(1), y.dim(2), y.dim(3));
-    let inside = element < y.dim(0) * depth * height * width;
-    let (outer, d, i, j) = along_axes(element, depth, height, width);
-    let mut acc = zeros::<A, BLOCK>();
+    let (number, j) = own_lines::<LINES, COLS>(width);
+    let inside = number < y.dim(0) * depth * height;
+    let (outer, d, i) = along_axes::<LINES>(number, depth, height);
+    let mut acc = zeros::<A, LINES, COLS>();
     for a in range(0, depths.dim(1), 1) {
         let at = d * depths.dim(1) + a;
         let z = inner(load(depths.ptr() + at, inside, -1).to::<i64>(), x.dim(1));
@@ -58,24 +77,69 @@ pub fn resample<T: Float, A: Float, const BLOCK: usize>(
         for b in range(0, rows.dim(1), 1) {
             let at = i * rows.dim(1) + b;
             let row = inner(load(rows.ptr() + at, z >= 0, -1).to::<i64>(), x.dim(2));
-            let v = u * load(by_row.ptr() + at, row >= 0);
-            let line = (outer * x.dim(1) + z) * x.dim(2) + row;
+            let v = (u * load(by_row.ptr() + at, row >= 0)).col();
+            let line = (((outer * x.dim(1) + z) * x.dim(2) + row) * x.dim(3)).col();
             for c in range(0, columns.dim(1), 1) {
                 let at = j * columns.dim(1) + c;
-                let column = inner(load(columns.ptr() + at, row >= 0, -1).to::<i64>(), x.dim(3));
-                let w = v * load(by_column.ptr() + at, column >= 0);
-                let seen = load(x.ptr() + (line * x.dim(3) + column), column >= 0).to::<A>();
-                acc = where_(column >= 0, fma(w, seen, acc), acc);
+                let column = inner(load(columns.ptr() + at, j < width, -1).to::<i64>(), x.dim(3));
+                let w = v * load(by_column.ptr() + at, column >= 0).row();
+                let is_there = (row >= 0).col() & (column >= 0).row();
+                let seen = load(x.ptr() + (line + column.row()), is_there).to::<A>();
+                acc = where_(is_there, fma(w, seen, acc), acc);
             }
         }
     }
-    store(y.ptr() + element, acc.to::<T>(), inside);
+    let to = (number * width).col() + j.row();
+    store(y.ptr() + to, acc.to::<T>(), inside.col() & (j < width).row());
+}
+
+/// [`mod@resample`] of windows of many elements.
+#[kernel]
+pub fn resample_wide<T: Float, A: Float, const LINES: usize, const COLS: usize>(
+    x: View<T, 4>,
+    y: ViewMut<T, 4>,
+    depths: View<i32, 2>,
+    rows: View<i32, 2>,
+    columns: View<i32, 2>,
+    by_depth: View<A, 2>,
+    by_row: View<A, 2>,
+    by_column: View<A, 2>,
+) {
+    let (line, j) = (program_id(0) / y.dim(3), program_id(0) % y.dim(3));
+    let (plane, i) = (line / y.dim(2), line % y.dim(2));
+    let (outer, d) = (plane / y.dim(1), plane % y.dim(1));
+    let mut acc = zeros::<A, LINES, COLS>();
+    for a in range(0, depths.dim(1), 1) {
+        let at = d * depths.dim(1) + a;
+        let z = load(depths.ptr() + at).to::<i64>();
+        let z = where_(z < x.dim(1), z, -1);
+        let u = load(by_depth.ptr() + at);
+        for b in range(0, rows.dim(1), LINES) {
+            let tap = b + arange::<LINES>();
+            let at = i * rows.dim(1) + tap;
+            let is_there = (tap < rows.dim(1)) & (z >= 0);
+            let row = inner(load(rows.ptr() + at, is_there, -1).to::<i64>(), x.dim(2));
+            let v = (u * load(by_row.ptr() + at, row >= 0)).col();
+            let line = (((outer * x.dim(1) + z) * x.dim(2) + row) * x.dim(3)).col();
+            for c in range(0, columns.dim(1), COLS) {
+                let tap = c + arange::<COLS>();
+                let at = j * columns.dim(1) + tap;
+                let column = load(columns.ptr() + at, tap < columns.dim(1), -1).to::<i64>();
+                let column = inner(column, x.dim(3));
+                let w = v * load(by_column.ptr() + at, column >= 0).row();
+                let is_there = (row >= 0).col() & (column >= 0).row();
+                let seen = load(x.ptr() + (line + column.row()), is_there).to::<A>();
+                acc = where_(is_there, fma(w, seen, acc), acc);
+            }
+        }
+    }
+    store(y.ptr() + program_id(0), sum(sum(acc, 1), 0).to::<T>());
 }
 
 /// The largest element of each window and where it stands in the last three axes; NaN wins. Both dense.
 /// A window that sees nothing has the `lowest` number and stands at the first element.
 #[kernel]
-pub fn max_pool<T: Number, const BLOCK: usize>(
+pub fn max_pool<T: Number, const LINES: usize, const COLS: usize>(
     x: View<T, 4>,
     y: ViewMut<T, 4>,
     which: PtrMut<i64>,
@@ -84,38 +148,91 @@ pub fn max_pool<T: Number, const BLOCK: usize>(
     columns: View<i32, 2>,
     lowest: T,
 ) {
-    let element = program_id(0) * BLOCK + arange::<BLOCK>();
     let (depth, height, width) = (y.dim(1), y.dim(2), y.dim(3));
-    let inside = element < y.dim(0) * depth * height * width;
-    let (outer, d, i, j) = along_axes(element, depth, height, width);
-    let mut best = full::<T, BLOCK>(lowest);
-    let mut place = full::<i64, BLOCK>(-1);
+    let (number, j) = own_lines::<LINES, COLS>(width);
+    let inside = number < y.dim(0) * depth * height;
+    let (outer, d, i) = along_axes::<LINES>(number, depth, height);
+    let from = (outer * (x.dim(1) * x.dim(2) * x.dim(3))).col();
+    let mut best = full::<T, LINES, COLS>(lowest);
+    // A launch is of less than 2^31 elements.
+    let mut place = full::<i32, LINES, COLS>(-1);
     for a in range(0, depths.dim(1), 1) {
         let z = load(depths.ptr() + (d * depths.dim(1) + a), inside, -1).to::<i64>();
         let z = inner(z, x.dim(1));
         for b in range(0, rows.dim(1), 1) {
             let row = load(rows.ptr() + (i * rows.dim(1) + b), z >= 0, -1).to::<i64>();
             let row = inner(row, x.dim(2));
+            let line = ((z * x.dim(2) + row) * x.dim(3)).col();
             for c in range(0, columns.dim(1), 1) {
                 let at = columns.ptr() + (j * columns.dim(1) + c);
-                let column = inner(load(at, row >= 0, -1).to::<i64>(), x.dim(3));
-                let own = (z * x.dim(2) + row) * x.dim(3) + column;
-                let from = outer * (x.dim(1) * x.dim(2) * x.dim(3)) + own;
-                let v = load(x.ptr() + from, column >= 0);
-                let wins = (column >= 0) & ((v > best) | (v != v) | (place < 0));
+                let column = inner(load(at, j < width, -1).to::<i64>(), x.dim(3));
+                let is_there = (row >= 0).col() & (column >= 0).row();
+                let own = line + column.row();
+                let v = load(x.ptr() + (from + own), is_there);
+                let wins = is_there & ((v > best) | (v != v) | (place < 0));
                 best = where_(wins, v, best);
-                place = where_(wins, own, place);
+                place = where_(wins, own.to::<i32>(), place);
             }
         }
     }
-    store(y.ptr() + element, best, inside);
-    store(which + element, maximum(place, 0), inside);
+    let to = (number * width).col() + j.row();
+    let inside = inside.col() & (j < width).row();
+    store(y.ptr() + to, best, inside);
+    store(which + to, maximum(place, 0).to::<i64>(), inside);
+}
+
+/// [`mod@max_pool`] of windows of many elements. Of several NaN the last one counts, as there.
+#[kernel]
+pub fn max_pool_wide<T: Number, const LINES: usize, const COLS: usize>(
+    x: View<T, 4>,
+    y: ViewMut<T, 4>,
+    which: PtrMut<i64>,
+    depths: View<i32, 2>,
+    rows: View<i32, 2>,
+    columns: View<i32, 2>,
+    lowest: T,
+) {
+    let (line, j) = (program_id(0) / y.dim(3), program_id(0) % y.dim(3));
+    let (plane, i) = (line / y.dim(2), line % y.dim(2));
+    let (outer, d) = (plane / y.dim(1), plane % y.dim(1));
+    let from = outer * (x.dim(1) * x.dim(2) * x.dim(3));
+    let mut best = full::<T, LINES, COLS>(lowest);
+    let mut place = full::<i32, LINES, COLS>(-1);
+    for a in range(0, depths.dim(1), 1) {
+        let z = load(depths.ptr() + (d * depths.dim(1) + a)).to::<i64>();
+        let z = where_(z < x.dim(1), z, -1);
+        for b in range(0, rows.dim(1), LINES) {
+            let tap = b + arange::<LINES>();
+            let is_there = (tap < rows.dim(1)) & (z >= 0);
+            let row = load(rows.ptr() + (i * rows.dim(1) + tap), is_there, -1).to::<i64>();
+            let row = inner(row, x.dim(2));
+            let line = ((z * x.dim(2) + row) * x.dim(3)).col();
+            for c in range(0, columns.dim(1), COLS) {
+                let tap = c + arange::<COLS>();
+                let at = columns.ptr() + (j * columns.dim(1) + tap);
+                let column = inner(load(at, tap < columns.dim(1), -1).to::<i64>(), x.dim(3));
+                let is_there = (row >= 0).col() & (column >= 0).row();
+                let own = line + column.row();
+                let v = load(x.ptr() + (from + own), is_there);
+                let wins = is_there & ((v > best) | (v != v) | (place < 0));
+                best = where_(wins, v, best);
+                place = where_(wins, own.to::<i32>(), place);
+            }
+        }
+    }
+    let top = max(max(best, 1), 0);
+    let last_nan = max(max(where_(best != best, place, -1), 1), 0);
+    let is_top = (best == top) & (place >= 0);
+    let first = min(min(where_(is_top, place, i32::MAX), 1), 0);
+    let number = where_(first == i32::MAX, 0, first);
+    store(y.ptr() + program_id(0), top);
+    store(which + program_id(0), where_(last_nan >= 0, last_nan, number).to::<i64>());
 }
 
 /// The gradient of [`mod@max_pool`]: each element of the input adds up what the windows give that chose it.
 /// The tables say which windows see it.
 #[kernel]
-pub fn max_pool_bwd<T: Float, A: Float, const BLOCK: usize>(
+pub fn max_pool_bwd<T: Float, A: Float, const LINES: usize, const COLS: usize>(
     dy: View<T, 4>,
     which: Ptr<i64>,
     dx: ViewMut<T, 4>,
@@ -123,27 +240,29 @@ pub fn max_pool_bwd<T: Float, A: Float, const BLOCK: usize>(
     rows: View<i32, 2>,
     columns: View<i32, 2>,
 ) {
-    let element = program_id(0) * BLOCK + arange::<BLOCK>();
     let (depth, height, width) = (dx.dim(1), dx.dim(2), dx.dim(3));
-    let inside = element < dx.dim(0) * depth * height * width;
-    let (outer, d, i, j) = along_axes(element, depth, height, width);
-    let own = (d * height + i) * width + j;
-    let mut acc = zeros::<A, BLOCK>();
+    let (number, j) = own_lines::<LINES, COLS>(width);
+    let inside = number < dx.dim(0) * depth * height;
+    let (outer, d, i) = along_axes::<LINES>(number, depth, height);
+    let own = ((d * height + i) * width).col() + j.row();
+    let mut acc = zeros::<A, LINES, COLS>();
     for a in range(0, depths.dim(1), 1) {
         let z = load(depths.ptr() + (d * depths.dim(1) + a), inside, -1).to::<i64>();
         let z = inner(z, dy.dim(1));
         for b in range(0, rows.dim(1), 1) {
             let row = load(rows.ptr() + (i * rows.dim(1) + b), z >= 0, -1).to::<i64>();
             let row = inner(row, dy.dim(2));
-            let line = (outer * dy.dim(1) + z) * dy.dim(2) + row;
+            let line = (((outer * dy.dim(1) + z) * dy.dim(2) + row) * dy.dim(3)).col();
             for c in range(0, columns.dim(1), 1) {
                 let at = columns.ptr() + (j * columns.dim(1) + c);
-                let column = inner(load(at, row >= 0, -1).to::<i64>(), dy.dim(3));
-                let window = line * dy.dim(3) + column;
-                let chosen = load(which + window, column >= 0, -1) == own;
+                let column = inner(load(at, j < width, -1).to::<i64>(), dy.dim(3));
+                let window = line + column.row();
+                let is_there = (row >= 0).col() & (column >= 0).row();
+                let chosen = load(which + window, is_there, -1) == own;
                 acc = acc + load(dy.ptr() + window, chosen).to::<A>();
             }
         }
     }
-    store(dx.ptr() + element, acc.to::<T>(), inside);
+    let to = (number * width).col() + j.row();
+    store(dx.ptr() + to, acc.to::<T>(), inside.col() & (j < width).row());
 }

@@ -1,25 +1,10 @@
-//! Products of rows, whole and running.
+//! Running products of rows.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&prod_rows::KERNEL, &cumprod_rows::KERNEL];
-
-/// `y[i] = prod(x[i, ..])`, of `x: [m, n]`.
-#[kernel]
-pub fn prod_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
-    x: View<T, 2>,
-    y: ViewMut<T, 1>,
-) {
-    let i = program_id(0) * ROWS;
-    let mut acc = ones::<A, ROWS, COLS>();
-    for j in range(0, x.dim(1), COLS) {
-        let inside = (j + arange::<COLS>()).row() < x.dim(1);
-        acc = acc * where_(inside, x.load::<ROWS, COLS>([i, j]).to::<A>(), A::ONE);
-    }
-    y.store([i], prod(acc, 1).to::<T>());
-}
+pub static KERNELS: &[&KernelDef] = &[&cumprod_rows::KERNEL];
 
 /// `y[i, j] = prod(x[i, ..=j])`, of `x: [m, n]`.
 #[kernel]

@@ -1,4 +1,4 @@
-//! Reductions along one axis of a tensor seen as `[outer, n, inner]`.
+//! Sums, and where extremes stand, along one axis of a tensor seen as `[outer, n, inner]`.
 //!
 //! Where `inner` is 1 the axis lies dense and a program takes `ROWS` rows (`*_rows`); else it takes
 //! `COLS` neighbouring columns (`*_cols`). Sums are kept as a tile of partial sums until the end, so
@@ -13,12 +13,12 @@ pub static KERNELS: &[&KernelDef] = &[
     &sum_cols::KERNEL,
     &sum_rows_shared::KERNEL,
     &sum_cols_shared::KERNEL,
-    &max_rows::KERNEL,
-    &max_cols::KERNEL,
-    &min_rows::KERNEL,
-    &min_cols::KERNEL,
     &argmax_rows::KERNEL,
+    &argmax_cols::KERNEL,
+    &argmax_cols_shared::KERNEL,
     &argmin_rows::KERNEL,
+    &argmin_cols::KERNEL,
+    &argmin_cols_shared::KERNEL,
 ];
 
 /// `y[i] = scale * sum(x[i, ..])`, of `x: [m, n]`.
@@ -109,51 +109,13 @@ pub fn sum_cols_shared<
     }
 }
 
-macro_rules! extreme {
-    ($($(#[$doc:meta])* $rows:ident, $cols:ident = $reduce:ident, $pair:ident;)*) => {$(
-        $(#[$doc])*
-        #[kernel]
-        pub fn $rows<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 1>) {
-            let i = program_id(0) * ROWS;
-            // Past the edge stands the row's first element, which changes nothing.
-            let first = x.load::<ROWS, 1>([i, 0]).squeeze(1).col();
-            let mut acc = first.broadcast_to::<ROWS, COLS>();
-            for j in range(0, x.dim(1), COLS) {
-                let inside = (j + arange::<COLS>()).row() < x.dim(1);
-                acc = $pair(acc, where_(inside, x.load::<ROWS, COLS>([i, j]), first));
-            }
-            y.store([i], $reduce(acc, 1));
-        }
-
-        $(#[$doc])*
-        #[kernel]
-        pub fn $cols<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 3>, y: ViewMut<T, 2>) {
-            let o = program_id(1);
-            let j = program_id(0) * COLS;
-            let first = x.load::<1, 1, COLS>([o, 0, j]).squeeze(0).squeeze(0).row();
-            let mut acc = first.broadcast_to::<ROWS, COLS>();
-            for i in range(0, x.dim(1), ROWS) {
-                let inside = (i + arange::<ROWS>()).col() < x.dim(1);
-                let v = x.load::<1, ROWS, COLS>([o, i, j]).squeeze(0);
-                acc = $pair(acc, where_(inside, v, first));
-            }
-            y.store([o, j], $reduce(acc, 0).expand_dims(0));
-        }
-    )*};
-}
-
-extreme! {
-    /// The largest element; NaN wins.
-    max_rows, max_cols = max, maximum;
-    /// The smallest element; NaN wins.
-    min_rows, min_cols = min, minimum;
-}
-
 macro_rules! arg_extreme {
-    ($($(#[$doc:meta])* $name:ident = $reduce:ident, $better:tt;)*) => {$(
+    ($($(#[$doc:meta])* $rows:ident, $cols:ident, $shared:ident = $reduce:ident, $better:tt;)*) => {$(
         $(#[$doc])*
+        ///
+        /// Of each row.
         #[kernel]
-        pub fn $name<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<i64, 1>) {
+        pub fn $rows<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<i64, 1>) {
             let i = program_id(0) * ROWS;
             let n = x.dim(1);
             // Each place of the block keeps its own best: no step of the loop waits for others.
@@ -171,12 +133,84 @@ macro_rules! arg_extreme {
             let is_top = (best == top) | (best != best);
             y.store([i], min(where_(is_top, at, i32::MAX), 1).to::<i64>());
         }
+
+        $(#[$doc])*
+        ///
+        /// Of each column of `x: [outer, n, inner]`.
+        #[kernel]
+        pub fn $cols<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 3>, y: ViewMut<i64, 2>) {
+            let (o, j) = (program_id(1), program_id(0) * COLS);
+            let n = x.dim(1);
+            let first = x.load::<1, 1, COLS>([o, 0, j]).squeeze(0).squeeze(0).row();
+            let mut best = first.broadcast_to::<ROWS, COLS>();
+            let mut at = zeros::<i32, ROWS, COLS>();
+            for i in range(0, n, ROWS) {
+                let row = (i + arange::<ROWS>()).col();
+                let v = x.load::<1, ROWS, COLS>([o, i, j]).squeeze(0);
+                let wins = (v $better best) | ((v != v) & (best == best));
+                let wins = wins & (row < n);
+                best = where_(wins, v, best);
+                at = where_(wins, row.to::<i32>(), at);
+            }
+            let top = $reduce(best, 0).row();
+            let is_top = (best == top) | (best != best);
+            y.store([o, j], min(where_(is_top, at, i32::MAX), 0).to::<i64>().row());
+        }
+
+        $(#[$doc])*
+        ///
+        /// Of each column of `x: [outer, n, inner]`, by several programs as [`mod@sum_cols_shared`].
+        #[kernel]
+        pub fn $shared<T: Number, const ROWS: usize, const COLS: usize, const STEP: usize>(
+            x: View<T, 3>,
+            tops: ViewMut<T, 3>,
+            places: ViewMut<i32, 3>,
+            done: PtrMut<i32>,
+            y: ViewMut<i64, 2>,
+        ) {
+            let (o, part, j) = (program_id(1), program_id(2), program_id(0) * COLS);
+            let (n, parts) = (x.dim(1), num_programs(2));
+            let first = x.load::<1, 1, COLS>([o, 0, j]).squeeze(0).squeeze(0).row();
+            let mut best = first.broadcast_to::<ROWS, COLS>();
+            let mut at = zeros::<i32, ROWS, COLS>();
+            for i in range(part * ROWS, n, parts * ROWS) {
+                let row = (i + arange::<ROWS>()).col();
+                let v = x.load::<1, ROWS, COLS>([o, i, j]).squeeze(0);
+                let wins = (v $better best) | ((v != v) & (best == best));
+                let wins = wins & (row < n);
+                best = where_(wins, v, best);
+                at = where_(wins, row.to::<i32>(), at);
+            }
+            let top = $reduce(best, 0).row();
+            let is_top = (best == top) | (best != best);
+            tops.store([o, part, j], top.expand_dims(0));
+            places.store([o, part, j], min(where_(is_top, at, i32::MAX), 0).row().expand_dims(0));
+            let own = o * num_programs(0) + program_id(0);
+            if atomic_add(done + own, 1).to::<i64>() == parts - 1 {
+                // Of equals the first: parts are not in the order of their rows.
+                let mut best = first.broadcast_to::<STEP, COLS>();
+                let mut at = zeros::<i32, STEP, COLS>();
+                for p in range(0, parts, STEP) {
+                    let v = tops.load::<1, STEP, COLS>([o, p, j]).squeeze(0);
+                    let place = places.load::<1, STEP, COLS>([o, p, j]).squeeze(0);
+                    let is_same = (v == best) | ((v != v) & (best != best));
+                    let wins = (v $better best) | ((v != v) & (best == best)) | (is_same & (place < at));
+                    let wins = wins & ((p + arange::<STEP>()).col() < parts);
+                    best = where_(wins, v, best);
+                    at = where_(wins, place, at);
+                }
+                let top = $reduce(best, 0).row();
+                let is_top = (best == top) | (best != best);
+                y.store([o, j], min(where_(is_top, at, i32::MAX), 0).to::<i64>().row());
+                atomic_xchg(done + own, 0);
+            }
+        }
     )*};
 }
 
 arg_extreme! {
-    /// Where the largest element of each row stands; the first of equals, NaN before numbers.
-    argmax_rows = max, >;
-    /// Where the smallest element of each row stands; the first of equals, NaN before numbers.
-    argmin_rows = min, <;
+    /// Where the largest element stands; the first of equals, NaN before numbers.
+    argmax_rows, argmax_cols, argmax_cols_shared = max, >;
+    /// Where the smallest element stands; the first of equals, NaN before numbers.
+    argmin_rows, argmin_cols, argmin_cols_shared = min, <;
 }

@@ -1,4 +1,4 @@
-//! Drawing a token of each row of logits: penalties, temperature, top-k, top-p, min-p, in this order.
+//! Token sampling from rows of logits: penalties, temperature, top-k, top-p, min-p, in this order.
 //!
 //! A row is cut into chunks of `GROUPS * SIZE` tokens, a program has one of them, and what chunks leave for each
 //! other stands in `work`. There are three launches whatever the rows ask for, since what they ask for is known on the

@@ -1,4 +1,4 @@
-//! Running sums and extremes along the last axis.
+//! Scans along the last axis: `cumsum`, `cummax` and their kind.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -9,6 +9,9 @@ use crate::math::log_add_of;
 pub static KERNELS: &[&KernelDef] = &[
     &cumsum_rows::KERNEL,
     &cumsum_rows_reverse::KERNEL,
+    &sum_parts::KERNEL,
+    &cumsum_parts::KERNEL,
+    &cumsum_parts_reverse::KERNEL,
     &cummax_rows::KERNEL,
     &cummin_rows::KERNEL,
     &logcumsumexp_rows::KERNEL,
@@ -42,6 +45,65 @@ pub fn cumsum_rows_reverse<T: Number, A: Number, const ROWS: usize, const COLS: 
     for k in range(0, chunks, 1) {
         let j = (chunks - 1 - k) * COLS;
         let v = x.load::<ROWS, COLS>([i, j]).to::<A>();
+        y.store([i, j], (cumsum(v, 1, true) + after.col()).to::<T>());
+        after = after + sum(v, 1);
+    }
+}
+
+/// The row of a program, which of its parts it has, and where that part begins and ends.
+#[device]
+fn share_of(n: i64, part: i64) -> (i64, i64, i64, i64) {
+    let parts = cdiv(n, part);
+    let own = program_id(0) % parts;
+    (program_id(0) / parts, own, own * part, minimum(own * part + part, n))
+}
+
+/// The sum of each part of each row of `x: [m, n]`; a part is a multiple of `COLS` elements.
+#[kernel]
+pub fn sum_parts<T: Number, A: Number, const COLS: usize>(
+    x: View<T, 2>,
+    sums: PtrMut<A>,
+    part: i64,
+) {
+    let (i, _, begin, end) = share_of(x.dim(1), part);
+    let mut acc = zeros::<A, 1, COLS>();
+    for j in range(begin, end, COLS) {
+        acc = acc + x.load::<1, COLS>([i, j]).to::<A>();
+    }
+    store(sums + program_id(0), sum(sum(acc, 1), 0));
+}
+
+/// [`cumsum_rows`] of long rows, a program a part; `sums` are the running sums of [`sum_parts`].
+#[kernel]
+pub fn cumsum_parts<T: Number, A: Number, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+    sums: Ptr<A>,
+    part: i64,
+) {
+    let (i, own, begin, end) = share_of(x.dim(1), part);
+    let mut before = zeros::<A, 1>() + load(sums + (program_id(0) - 1), own > 0);
+    for j in range(begin, end, COLS) {
+        let v = x.load::<1, COLS>([i, j]).to::<A>();
+        y.store([i, j], (cumsum(v, 1) + before.col()).to::<T>());
+        before = before + sum(v, 1);
+    }
+}
+
+/// [`cumsum_rows_reverse`] of long rows, a program a part; `sums` are running sums from the end.
+#[kernel]
+pub fn cumsum_parts_reverse<T: Number, A: Number, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+    sums: Ptr<A>,
+    part: i64,
+) {
+    let (i, _, begin, end) = share_of(x.dim(1), part);
+    let chunks = cdiv(end - begin, COLS);
+    let mut after = zeros::<A, 1>() + load(sums + (program_id(0) + 1), end < x.dim(1));
+    for k in range(0, chunks, 1) {
+        let j = begin + (chunks - 1 - k) * COLS;
+        let v = x.load::<1, COLS>([i, j]).to::<A>();
         y.store([i, j], (cumsum(v, 1, true) + after.col()).to::<T>());
         after = after + sum(v, 1);
     }

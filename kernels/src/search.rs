@@ -1,4 +1,4 @@
-//! Where numbers belong in sorted rows.
+//! Binary search in sorted rows.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;

@@ -1,4 +1,4 @@
-//! Choice element by element.
+//! `where`: select element by element.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;

@@ -26,11 +26,11 @@ pub fn digamma_right<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let steps = over / under;
     let s = where_(is_low, x + 10.0, x);
     let z = 1.0 / (s * s);
-    let p = z * 0.021092796092796094 + -0.007575757575757576;
-    let p = p * z + 0.004166666666666667;
-    let p = p * z + -0.003968253968253968;
-    let p = p * z + 0.008333333333333333;
-    let p = p * z + -0.08333333333333333;
+    let p = fma(z, 0.021092796092796094, -0.007575757575757576);
+    let p = fma(p, z, 0.004166666666666667);
+    let p = fma(p, z, -0.003968253968253968);
+    let p = fma(p, z, 0.008333333333333333);
+    let p = fma(p, z, -0.08333333333333333);
     log(s) - 0.5 / s + p * z - where_(is_low, steps, 0.0)
 }
 
@@ -41,10 +41,20 @@ pub fn digamma_of<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let right = digamma_right(where_(is_left, 1.0 - x, x));
     let angle = off_whole(x) * 3.141592653589793;
     let left = right - 3.141592653589793 * (cos(angle) / sin(angle));
-    let left = where_(floor(x) == x, (x - x) / (x - x), left);
+    let left = where_(floor(x) == x, f64::NAN, left);
     let result = where_(is_left, left, right);
     let result = where_(x == 0.0, -1.0 / x, result);
     where_(is_inf(x), where_(x > 0.0, x, x - x), result)
+}
+
+/// `x` to the power of a whole number above 0.
+#[device]
+pub fn whole_power<S: Shape>(x: Tile<f64, S>, s: f64) -> Tile<f64, S> {
+    let mut power = x;
+    for _ in range(1, s.to::<i64>(), 1) {
+        power = power * x;
+    }
+    power
 }
 
 /// `sum over k >= 0 of (x + k)^-s` for `x > 0` and `s > 1`: twelve terms, then the formula of Euler and
@@ -53,12 +63,13 @@ pub fn digamma_of<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
 pub fn zeta_right<S: Shape>(x: Tile<f64, S>, s: f64) -> Tile<f64, S> {
     let mut sum = x * 0.0;
     for k in range(0, 12, 1) {
-        sum = sum + exp2(log2(x + k as f64) * -s);
+        sum = sum + whole_power(1.0 / (x + k as f64), s);
     }
     let a = x + 12.0;
-    let power = exp2(log2(a) * -s);
-    let z = 1.0 / (a * a);
-    let factor = power * s / a;
+    let one_over = 1.0 / a;
+    let power = whole_power(one_over, s);
+    let z = one_over * one_over;
+    let factor = power * s * one_over;
     let tail = power * a / (s - 1.0) + power * 0.5 + factor * 0.08333333333333333;
     let factor = factor * (s + 1.0) * (s + 2.0) * z;
     let tail = tail - factor * 0.001388888888888889;
@@ -80,7 +91,7 @@ pub fn zeta_of<S: Shape>(x: Tile<f64, S>, s: f64) -> Tile<f64, S> {
     let right = zeta_right(where_(is_left, 1.0 - x, x), s);
     let sine = sin(off_whole(x) * 3.141592653589793);
     let left = 9.869604401089358 / (sine * sine) - right;
-    let left = where_(s == 2.0, left, (x - x) / (x - x));
+    let left = where_(s == 2.0, left, f64::NAN);
     let result = where_(is_left, left, right);
     where_((floor(x) == x) & (x <= 0.0), 1.0 / abs(x - x), result)
 }

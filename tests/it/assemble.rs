@@ -35,24 +35,27 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
 pub(crate) fn usual(name: &str) -> i64 {
     match name {
         "BM" | "BN" | "BP" => 64,
-        "BH" => 4,
+        "BH" | "AXES" | "LINES" => 4,
         "BW" => 16,
         "BK" | "D" => 32,
         "ROWS" | "TOKENS" | "OWN" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,
         "LANES" => 32,
-        "WIDTH" => 8,
+        "WIDTH" | "STEP" => 8,
         "PARTS" => 64,
         "PIECE" => 256,
         "FAN" => 32,
-        "EACH" => 2,
+        "EACH" | "TAPS" => 2,
         "PAGE" | "PAIRS" => 16,
         "ROW" | "KEYS" | "BINS" => 64,
         "SIZE" => 256,
         "HEADS" => 4,
         "OUTS" | "BITS" => 4,
-        "GROUPS" | "MINS" | "NORM" | "NEXT" | "WEIGH" => 1,
+        "DEEP" | "GROUPS" | "MINS" | "NORM" | "NEXT" | "WEIGH" | "IMAGES" => 1,
+        "CP" => 32,
+        "VEC" | "VO" => 8,
+        "LINE" => 3,
         "VECTOR" => 16,
         _ => 0,
     }
@@ -65,6 +68,12 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
     let number = |name: &str| match name {
         // With so many rows scales are loaded.
         "NORM" if is_tiled => 2,
+        // Of a step of a product, of its columns, of a line of windows.
+        "TAPS" => match kernel.name() {
+            "conv" => 1,
+            "conv_weight" => 2,
+            _ => 4,
+        },
         name => usual(name),
     };
     kernel.ast.consts.iter().map(|name| number(name)).collect()

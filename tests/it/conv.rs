@@ -5,6 +5,8 @@ use genesis::autograd::{GradCheck, GradOptions, grad, gradcheck, gradgradcheck};
 use genesis::ops::Conv;
 use genesis::{DType, Device, Result, Tensor};
 
+use crate::gpu::gpu;
+
 /// A convolution of one, two or three axes.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -215,6 +217,53 @@ impl Case {
         let steps = (self.output()[axis] - 1) * self.stride[axis];
         self.input[axis] + 2 * self.padding[axis] - span - steps
     }
+}
+
+/// Windows for every kernel of convolutions, of small extents.
+#[rustfmt::skip]
+const OF_EVERY_KERNEL: &[Case] = &[
+    // Boxes of several images, and for a gradient one product a phase.
+    Case { batch: 3, groups: 1, channels: [48, 56], input: &[6, 5], kernel: &[3, 2], stride: &[1, 1], padding: &[1, 1], dilation: &[1, 1] },
+    Case { batch: 2, groups: 1, channels: [56, 48], input: &[3, 4, 5], kernel: &[2, 1, 3], stride: &[1, 1, 1], padding: &[1, 0, 2], dilation: &[1, 1, 2] },
+    Case { batch: 2, groups: 1, channels: [56, 64], input: &[7, 6], kernel: &[3, 3], stride: &[2, 2], padding: &[1, 1], dilation: &[1, 1] },
+    // Gathered: taps of few channels, groups, channels that are no multiple of a load.
+    Case { batch: 2, groups: 1, channels: [3, 20], input: &[9, 10], kernel: &[7, 7], stride: &[2, 2], padding: &[3, 3], dilation: &[1, 1] },
+    Case { batch: 2, groups: 3, channels: [8, 8], input: &[5, 6], kernel: &[3, 3], stride: &[1, 1], padding: &[1, 1], dilation: &[1, 1] },
+    Case { batch: 1, groups: 2, channels: [5, 17], input: &[4, 5, 6], kernel: &[2, 3, 3], stride: &[2, 1, 3], padding: &[1, 1, 1], dilation: &[1, 2, 2] },
+    // Products of matrices, and those whose lines are no multiple of a load.
+    Case { batch: 3, groups: 1, channels: [16, 24], input: &[4, 4], kernel: &[1, 1], stride: &[1, 1], padding: &[0, 0], dilation: &[1, 1] },
+    Case { batch: 3, groups: 1, channels: [12, 7], input: &[3, 5], kernel: &[1, 1], stride: &[1, 1], padding: &[0, 0], dilation: &[1, 1] },
+    // Depthwise.
+    Case { batch: 2, groups: 6, channels: [1, 1], input: &[8, 7], kernel: &[3, 3], stride: &[1, 1], padding: &[1, 1], dilation: &[1, 1] },
+    Case { batch: 2, groups: 3, channels: [1, 3], input: &[9, 10], kernel: &[3, 5], stride: &[2, 2], padding: &[2, 1], dilation: &[1, 1] },
+    Case { batch: 2, groups: 4, channels: [2, 1], input: &[40], kernel: &[5], stride: &[1], padding: &[4], dilation: &[2] },
+];
+
+/// Whole numbers, so that sums are exact in any order.
+fn whole(shape: &[usize], step: usize, on: (DType, Device)) -> Result<Tensor> {
+    let n: usize = shape.iter().product();
+    let values: Vec<f64> = (0..n).map(|i| ((i * step + i / 7) % 5) as f64 - 2.0).collect();
+    Tensor::from_f64(&values, shape, on)
+}
+
+#[test]
+fn a_gpu_gives_what_the_cpu_does() -> Result<()> {
+    let Some(device) = gpu("convolutions by every kernel") else { return Ok(()) };
+    for (case, dtype) in
+        OF_EVERY_KERNEL.iter().flat_map(|case| [DType::F32, DType::BF16].map(|d| (case, d)))
+    {
+        let all = |device| -> Result<Vec<Vec<f64>>> {
+            let x = whole(&case.input_shape(), 3, (dtype, device))?.requires_grad_(true)?;
+            let w = whole(&case.weight_shape(), 4, (dtype, device))?.requires_grad_(true)?;
+            let bias = whole(&case.weight_shape()[..1], 2, (dtype, device))?;
+            let y = x.conv(&w, Some(&bias), &case.conv())?;
+            let dy = whole(y.shape(), 2, (dtype, device))?;
+            let gradients = gradients(&y, &[&x, &w], &dy)?;
+            [&y].into_iter().chain(&gradients).map(Tensor::to_f64_vec).collect()
+        };
+        assert_eq!(all(device)?, all(Device::Cpu)?, "{dtype} {case:?}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! [`every_barrier_is_needed`] takes each barrier, fence and wait out of some of them in turn, and the
 //! emulator has to notice.
 
+mod arguments;
+
 use std::collections::BTreeSet;
 
 use genesis::DType;
@@ -16,6 +18,7 @@ use genesis_kernel::target::Target;
 use genesis_kernel::{Error, Scalar};
 use rayon::prelude::*;
 
+use self::arguments::{SKIPPED, integer};
 use crate::assemble::{dtypes, usual_consts};
 
 /// Extents of the outer axes of a view of each rank, and the grid that covers them.
@@ -46,8 +49,10 @@ impl Shape {
     fn dims_of(self, kernel: &KernelDef, param: &str, rank: usize) -> Vec<i64> {
         let fitting: &[i64] = match (kernel.name(), param, rank) {
             // Which positions of the input a window at each position of an axis looks at.
-            ("resample" | "max_pool" | "max_pool_bwd", "rows" | "by_row", _) => &[48, 2],
-            ("resample" | "max_pool" | "max_pool_bwd", "columns" | "by_column", _) => &[144, 2],
+            (name, "rows" | "by_row", _) if is_pool(name) => &[48, 2],
+            (name, "columns" | "by_column", _) if is_pool(name) => &[144, 2],
+            // Two rows for the places of a matrix of 16 by 16.
+            ("triangle_indices", "y", _) => &[2, 512],
             (_, "depths" | "by_depth" | "rows" | "columns", 2) => &[3, 2],
             // A slot of the cache for each token.
             (_, "slots", _) => &[3],
@@ -58,10 +63,15 @@ impl Shape {
             ("quantized_rows", "x", _) => &[48, 2, 4, 32],
             ("quantized_rows", "codes", _) => &[144, 4, 32],
             ("quantized_rows", "scales" | "mins", _) => &[144, 2, 4],
-            _ => &self.dims[4 - rank..],
+            _ => &self.dims[4_usize.saturating_sub(rank)..],
         };
-        fitting.to_vec()
+        [&vec![1; rank.saturating_sub(fitting.len())], fitting].concat()
     }
+}
+
+/// Whether a kernel looks by tables of windows along three axes.
+fn is_pool(name: &str) -> bool {
+    name.starts_with("resample") || name.starts_with("max_pool")
 }
 
 /// A kernel in one configuration.
@@ -163,12 +173,12 @@ fn contents(
     let is_of_many = case.kernel.ast.params.iter().any(|param| name_of(param) == "chunks");
     match param.name.as_str() {
         // `i64` that differ and ascend, which kernels that sort by merging count on.
-        "keys" if !is_view && case.kernel.name() != "radix_scatter" => {
+        "keys" if !is_view && !case.kernel.name().starts_with("radix_scatter") => {
             integers(dtype, n, |i| i as i64)
         }
         // Where each part of what is compacted or sorted begins: none in another.
         "offsets" if !is_view => integers(dtype, n, |i| match case.kernel.name() {
-            "radix_scatter" => 16 * i as i64,
+            "radix_scatter" | "radix_scatter_words" => 16 * i as i64,
             _ => 256 * i as i64,
         }),
         // Counters of programs that share a tile.
@@ -217,9 +227,7 @@ fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>)
                 let dtype = tile.dtype();
                 let scalar = match dtype.is_float() {
                     true => Scalar::float(dtype, 0.5),
-                    // Keys of an embedding differ only where positions are below it.
-                    false if param.name == "scale" => Scalar::int(dtype, 1 << 20),
-                    false => Scalar::int(dtype, 16),
+                    false => integer(case.kernel.name(), &param.name, dtype),
                 };
                 values.push(ArgValue::Scalar(scalar));
             }
@@ -392,6 +400,13 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("sum_rows", DType::F32, &[1, 128], 4),
     ("sum_cols", DType::F32, &[32, 16], 4),
     ("argmax_rows", DType::F32, &[1, 128], 4),
+    ("argmax_cols", DType::F32, &[16, 16], 4),
+    ("var_rows", DType::F32, &[1, 128, 0], 4),
+    ("var_cols", DType::BF16, &[16, 16, 1], 4),
+    ("prod_rows", DType::F32, &[1, 128], 4),
+    ("any_cols", DType::F32, &[16, 16], 4),
+    ("cast_axes", DType::F32, &[4, 0, 64, 4], 4),
+    ("cast_axes", DType::BF16, &[4, 1, 16, 16], 4),
     ("cumsum_rows", DType::F32, &[1, 128], 4),
     ("cast_across", DType::F32, &[32, 32], 4),
     ("cast_across", DType::BF16, &[64, 64], 4),
@@ -621,12 +636,6 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
     let skipped = skipped.map(|(name, _)| name.clone()).collect();
     (results.iter().filter_map(problem).collect(), skipped)
 }
-
-/// Kernels with cases that do not run, and why.
-const SKIPPED: &[(&str, &str)] = &[("sample_weights", OF_EARLIER_LAUNCHES)];
-
-/// Why a kernel refuses random memory.
-const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
 
 #[test]
 fn every_kernel_runs_without_races() {

@@ -14,7 +14,7 @@ use genesis::{Device, Tensor};
 use serde_json::{Value, json};
 
 use crate::lm_training::{
-    SAID, Workplace, apart, gradients, messages, model, tokenizer, until, written,
+    SAID, Workplace, apart, gradients, messages, model, resumes_exactly, tokenizer,
 };
 
 /// The better answers are those of the others' questions.
@@ -168,18 +168,7 @@ fn a_run_on_pairs_that_goes_on_has_the_same_bits() -> Result<()> {
             let (lora_rank, dora) = (lora.then_some(4), lora);
             Options { lora_rank, dora, lora_dropout: 0.1, save_every: Some(1), ..usual }
         };
-        let whole = until(&of("whole"), false, usize::MAX)?;
-        ensure!(whole.len() == 6, "{} steps", whole.len());
-        let parts = of("parts");
-        let mut all = until(&parts, false, 1)?;
-        while all.len() < whole.len() {
-            all.extend(until(&parts, true, 2)?);
-        }
-        ensure!(all == whole, "{all:?}, not {whole:?}");
-        let at = |name: &str| workplace.path(&format!("{name}-{lora}"));
-        ensure!(written(&at("whole"))? == written(&at("parts"))?);
-        let bytes = |name: &str| std::fs::read(at(name).join("model/model.safetensors"));
-        ensure!(bytes("whole")? == bytes("parts")?, "the exported models differ");
+        resumes_exactly(of)?;
     }
     Ok(())
 }

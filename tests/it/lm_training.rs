@@ -453,6 +453,26 @@ pub(crate) fn written(out: &Path) -> Result<Vec<(u64, String)>> {
         .collect())
 }
 
+/// Fails unless a run in parts has the bits of a whole one: losses, what is written of them, and the exported model. `of`
+/// gives the options of a run to a folder of this name.
+pub(crate) fn resumes_exactly(of: impl Fn(&str) -> Options) -> Result<()> {
+    let (whole, parts) = (of("whole"), of("parts"));
+    let losses = until(&whole, false, usize::MAX)?;
+    ensure!(losses.len() >= 6, "only {} steps", losses.len());
+    let mut all = until(&parts, false, 1)?;
+    while all.len() < losses.len() {
+        // In the middle of an epoch, and after each of its steps.
+        all.extend(until(&parts, true, 2)?);
+    }
+    ensure!(all == losses, "{all:?}, not {losses:?}");
+    let out = |options: &Options| options.out.clone().context("the run is written");
+    let (whole, parts) = (out(&whole)?, out(&parts)?);
+    ensure!(written(&whole)? == written(&parts)?);
+    let bytes = |out: &Path| std::fs::read(out.join("model/model.safetensors"));
+    ensure!(bytes(&whole)? == bytes(&parts)?, "the exported models differ");
+    Ok(())
+}
+
 #[test]
 fn a_run_that_goes_on_has_the_same_bits() -> Result<()> {
     let workplace = Workplace::new()?;
@@ -463,20 +483,9 @@ fn a_run_that_goes_on_has_the_same_bits() -> Result<()> {
             let out = format!("{out}-{lora}");
             if lora { options(&out) } else { workplace.options(&out) }
         };
-        let whole = until(&of("whole"), false, usize::MAX)?;
-        ensure!(whole.len() >= 6, "only {} steps", whole.len());
-        let parts = of("parts");
-        let mut all = until(&parts, false, 1)?;
-        while all.len() < whole.len() {
-            // In the middle of an epoch, and after each of its steps.
-            all.extend(until(&parts, true, 2)?);
-        }
-        ensure!(all == whole, "{all:?}, not {whole:?}");
-        let at = |name: &str| workplace.path(&format!("{name}-{lora}"));
-        ensure!(written(&at("whole"))? == written(&at("parts"))?);
-        let bytes = |name: &str| std::fs::read(at(name).join("model/model.safetensors"));
-        ensure!(bytes("whole")? == bytes("parts")?, "the exported models differ");
-        ensure!(at("whole").join("adapter/adapter_model.safetensors").exists() == lora);
+        resumes_exactly(of)?;
+        let adapter = format!("whole-{lora}/adapter/adapter_model.safetensors");
+        ensure!(workplace.path(&adapter).exists() == lora);
     }
     let other = Options { learning_rate: 1e-4, ..workplace.options("parts-false") };
     let said = until(&other, true, 1).unwrap_err().to_string();

@@ -105,6 +105,8 @@ mod nn_module;
 /// One rounding, NaN, signs of zeros.
 mod norm_rows;
 mod numerics;
+/// The page of ops, docs/ops.md.
+mod op_page;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;
 /// Optimizers beside PyTorch's.

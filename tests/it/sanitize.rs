@@ -170,6 +170,7 @@ fn run_scalars(device: Device) -> Result<()> {
     // More than the host writes by itself.
     Tensor::arange(0.0, 3000.0, 1.0, (DType::F32, device))?;
     Tensor::linspace(0.0, 1.0, 3000, (DType::F32, device))?;
+    Tensor::logspace(0.0, 1.0, 3000, 2.0, (DType::F32, device))?;
     // Rows that a program keeps, that a cluster keeps, and that are read twice.
     for n in [20_000, 40_000, 70_001] {
         let rows = Tensor::randn(&[2, n], device)?;
@@ -300,14 +301,15 @@ fn convolutions_of_every_kind() -> Result<()> {
     wanted().into_iter().try_for_each(run_convolutions)
 }
 
-/// Windows that move by one over many channels, that skip places, and of few channels each.
+/// Windows that move by one over many channels, that skip places, of one element, and of few channels each.
 fn run_convolutions(device: Device) -> Result<()> {
     let leaf = |shape: &[usize], dtype: DType| {
         Tensor::full(shape, 0.5, (dtype, device))?.requires_grad_(true)
     };
     let padded = || Conv { padding: vec![[1, 1]; 2], ..Conv::new(2) };
     let cases = [
-        ([2, 16, 9, 9], [32, 16, 3, 3], padded()),
+        ([2, 48, 9, 9], [56, 48, 3, 3], padded()),
+        ([2, 16, 4, 4], [24, 16, 1, 1], Conv::new(2)),
         ([2, 16, 9, 9], [8, 16, 3, 3], Conv { stride: vec![2, 2], ..padded() }),
         ([2, 6, 9, 9], [6, 1, 3, 3], Conv { groups: 6, ..padded() }),
     ];
@@ -325,6 +327,43 @@ fn run_convolutions(device: Device) -> Result<()> {
 #[test]
 fn attention_of_every_form() -> Result<()> {
     wanted().into_iter().try_for_each(run_attention)
+}
+
+/// Reductions of rows and of columns, by a program each and by several.
+fn run_reductions(device: Device) -> Result<()> {
+    for shape in [[3, 40], [1, 9000]] {
+        let rows = Tensor::randn(&shape, device)?;
+        let columns = rows.unsqueeze(2)?.broadcast_to(&[shape[0], shape[1], 20])?.contiguous()?;
+        for x in [rows, columns] {
+            let x = x.detach().requires_grad_(true)?;
+            x.prod_dim(1, false)?.sum()?.backward()?;
+            x.var_dims(&[1], 1.0, false)?.sum()?.backward()?;
+            x.std_dims(&[1], 1.0, false)?.sum()?.backward()?;
+            let x = x.detach();
+            x.std_mean(&[1], 1.0, false)?;
+            x.any_dims(&[1], false)?;
+            x.all_dims_true(&[1], false)?;
+            x.aminmax(&[1], false)?;
+            x.argmax(1)?;
+            x.argmin(1)?;
+        }
+    }
+    // A row that several programs scan, from both ends, and that no tile of a sort holds.
+    let x = Tensor::randn(&[40_000], device)?.detach().requires_grad_(true)?;
+    x.cumsum(0)?.sum()?.backward()?;
+    x.detach().sort(0, false)?;
+    x.detach().to_dtype(DType::I32)?.sort(0, true)?;
+    // Windows of many elements.
+    let x = Tensor::randn(&[2, 40, 40], device)?.detach().requires_grad_(true)?;
+    x.adaptive_avg_pool(&[3, 2])?.sum()?.backward()?;
+    x.adaptive_max_pool(&[3, 2])?.0.sum()?.backward()?;
+    device.stream().synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn reductions() -> Result<()> {
+    wanted().into_iter().try_for_each(run_reductions)
 }
 
 /// The flash form and its gradients, on lengths that are no multiples of a block.
@@ -370,6 +409,9 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "conv",
     "conv_by_one",
     "conv_by_one_weight",
+    "conv_few",
+    "conv_few_weight",
+    "conv_point_weight",
     "conv_weight",
     "matmul",
     "matmul_bias",
@@ -390,9 +432,13 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "quantized_tiles_of_codes_gated",
     "rms_of_rows",
     // The host walks windows.
+    "col2im",
+    "im2col",
     "max_pool",
     "max_pool_bwd",
+    "max_pool_wide",
     "resample",
+    "resample_wide",
     // One program walks through a row, or through what is added, in order.
     "add_at",
     "embedding_bwd",
@@ -401,9 +447,19 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "embedding_pieces",
     "embedding_starts",
     "prod_at",
+    "sum_at",
     "put",
     "radix_count",
     "radix_scatter",
+    "radix_scatter_words",
+    "radix_sort_rows_of_floats",
+    "radix_sort_rows_of_ints",
+    "radix_words_of_floats",
+    "radix_words_of_ints",
+    // Rows that few programs would have are cut on a GPU.
+    "sum_parts",
+    "cumsum_parts",
+    "cumsum_parts_reverse",
     // Keys and values of prompts are read where they lie, and a decode step is several launches.
     "paged_decode",
     "paged_gather",
@@ -445,6 +501,7 @@ fn nothing_is_left_out() -> Result<()> {
     run_draws(device)?;
     run_steps(device)?;
     run_convolutions(device)?;
+    run_reductions(device)?;
     run_attention(device)?;
     language_models::run(device)?;
     if device.is_cuda() {

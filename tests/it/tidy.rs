@@ -55,6 +55,135 @@ fn files_stay_small() {
     }
 }
 
+/// The lines of a text that are not for tests: items under `#[cfg(test)]` are left out, and a module of tests ends its file.
+fn lines_outside_tests(text: &str) -> Vec<(usize, &str)> {
+    let mut lines = text.lines().enumerate().peekable();
+    let mut kept = Vec::new();
+    while let Some((number, line)) = lines.next() {
+        if !["#[cfg(test)]", "#[cfg(all(test"].iter().any(|form| line.trim().starts_with(form)) {
+            kept.push((number + 1, line));
+            continue;
+        }
+        let is_module = |line: &str| line.contains("mod ") && line.ends_with('{');
+        if lines.peek().is_some_and(|(_, next)| is_module(next)) {
+            break;
+        }
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let end = format!("{indent}}}");
+        let mut is_open = false;
+        for (_, line) in lines.by_ref() {
+            let is_alone = !is_open && line.ends_with(';');
+            if line == end || is_alone && !line.trim_start().starts_with("#[") {
+                break;
+            }
+            is_open |= line.starts_with(indent) && line.ends_with('{');
+        }
+    }
+    kept
+}
+
+/// Files that are tests: their folder or name says so, or a `mod` under `#[cfg(test)]`.
+fn is_test(name: &str, test_modules: &BTreeSet<String>) -> bool {
+    let is_named =
+        name.starts_with("tests/") || name.contains("/tests") || name.ends_with("_tests.rs");
+    let module = name.trim_end_matches(".rs");
+    is_named
+        || test_modules.iter().any(|test| module == test || module.starts_with(&format!("{test}/")))
+}
+
+/// The modules that stand under `#[cfg(test)]`, as paths without `.rs`.
+fn test_modules() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (name, text) in sources() {
+        let folder = match name.trim_end_matches(".rs").rsplit_once('/') {
+            Some((folder, "mod" | "lib" | "main")) => folder.to_owned(),
+            _ => name.trim_end_matches(".rs").to_owned(),
+        };
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for pair in lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]") {
+            let module = pair[1].split("mod ").nth(1).and_then(|name| name.strip_suffix(';'));
+            found.extend(module.map(|module| format!("{folder}/{module}")));
+        }
+    }
+    found
+}
+
+/// Lines of a function, at most. Kernels are exempt: they have no calls to be cut at.
+const MAX_FUNCTION: usize = 70;
+
+#[test]
+fn functions_stay_short() {
+    let (tests, mut long) = (test_modules(), Vec::new());
+    for (name, text) in sources() {
+        if name.starts_with("kernels/") || is_test(&name, &tests) {
+            continue;
+        }
+        let mut open: Option<(usize, &str, String)> = None;
+        for (number, line) in lines_outside_tests(&text) {
+            let code = line.trim_start();
+            let indent = &line[..line.len() - code.len()];
+            let is_fn = code.split('(').next().is_some_and(|head| {
+                head.starts_with("fn ") || head.starts_with("pub") && head.contains(" fn ")
+            });
+            if open.is_none() && is_fn && !line.ends_with(';') && !line.ends_with('}') {
+                open = Some((number, indent, code.to_owned()));
+            }
+            let Some((first, own, head)) = &open else { continue };
+            let is_end = line == format!("{own}}}") || line == format!("{own}}};");
+            if is_end || line.ends_with(';') && indent == *own {
+                let lines = number + 1 - first;
+                if lines > MAX_FUNCTION {
+                    long.push(format!("{name}:{first}: {lines} lines of `{head}`"));
+                }
+                open = None;
+            }
+        }
+    }
+    assert!(long.is_empty(), "functions have {MAX_FUNCTION} lines at most:\n{}", long.join("\n"));
+}
+
+#[test]
+fn nothing_is_unwrapped_outside_tests() {
+    let (tests, mut found) = (test_modules(), Vec::new());
+    for (name, text) in sources().into_iter().filter(|(name, _)| !is_test(name, &tests)) {
+        let lines = lines_outside_tests(&text);
+        let is_code = |line: &str| !line.trim_start().starts_with("//");
+        let unwraps = lines.iter().filter(|(_, line)| is_code(line) && line.contains(".unwrap()"));
+        found.extend(unwraps.map(|(number, line)| format!("{name}:{number}: {}", line.trim())));
+    }
+    assert!(found.is_empty(), "say why it holds, with `expect`:\n{}", found.join("\n"));
+}
+
+/// How a GPU's numbers are written: shared memory of a block, registers and multiprocessors.
+const HARDWARE: [&str; 8] = [
+    "232_448",
+    "166_912",
+    "101_376",
+    "227 << 10",
+    "163 << 10",
+    "99 << 10",
+    "registers: 65_536",
+    "multiprocessors: 132",
+];
+
+#[test]
+fn numbers_of_the_hardware_are_in_tables() {
+    let (tests, mut found) = (test_modules(), Vec::new());
+    let is_table = |name: &str| {
+        let name = name.strip_prefix("genesis-kernel/src/").unwrap_or_default();
+        name == "target.rs" || name.starts_with("tuning/")
+    };
+    for (name, text) in sources() {
+        if is_test(&name, &tests) || is_table(&name) {
+            continue;
+        }
+        let lines = lines_outside_tests(&text).into_iter();
+        let numbers = lines.filter(|(_, line)| HARDWARE.iter().any(|form| line.contains(form)));
+        found.extend(numbers.map(|(number, line)| format!("{name}:{number}: {}", line.trim())));
+    }
+    assert!(found.is_empty(), "ask `tuning` or `target` for these:\n{}", found.join("\n"));
+}
+
 #[test]
 fn every_file_says_what_it_is() {
     for (name, text) in sources() {

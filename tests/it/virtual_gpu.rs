@@ -105,6 +105,7 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
     pass(
         "",
         &[
+            "conv::a_gpu_gives_what_the_cpu_does",
             "float8::they_move_like_any_other_dtype",
             "matmul::integers_wrap_on_every_device",
             "mixed::slots_are_read_before_they_are_written_again",

@@ -1,9 +1,9 @@
 //! A call made ready on our side, and what the peer is asked to make ready.
 
 use genesis::autograd::{GradOptions, grad};
-use genesis::ops::info::Input;
+use genesis::ops::info::{Input, bytes_of};
 use genesis::random::default_generator;
-use genesis::{Device, Tensor};
+use genesis::{DType, Device, Tensor};
 use serde_json::{Value, json};
 
 use super::call::Call;
@@ -71,8 +71,8 @@ struct Graph {
 pub(crate) fn prepare(call: &Call, device: Device) -> anyhow::Result<Ready> {
     let inputs = &call.inputs;
     let layouts = layouts(call, inputs);
-    let mut bytes: f64 =
-        inputs.iter().zip(&layouts).map(|(i, l)| (l.len * i.dtype.bytes()) as f64).sum();
+    let moved: Vec<(usize, DType)> =
+        inputs.iter().zip(&layouts).map(|(input, layout)| (layout.len, input.dtype)).collect();
     let draw = |track: bool| -> genesis::Result<Vec<Tensor>> {
         inputs.iter().zip(&layouts).map(|(i, l)| make(i, l, device, track)).collect()
     };
@@ -80,9 +80,9 @@ pub(crate) fn prepare(call: &Call, device: Device) -> anyhow::Result<Ready> {
     let (first, second) = ((call.run)(&draw(false)?)?, (call.run)(&draw(false)?)?);
     let shape = (first.shape() == second.shape()).then(|| first.shape().to_vec());
     let result = Result { shape, rank: first.rank(), dtype: first.dtype().to_string() };
-    bytes += (first.numel() * first.dtype().bytes()) as f64;
     let elements = first.numel() as f64;
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|input| input.shape.clone()).collect();
+    let bytes = bytes_of(&moved, (first.numel(), first.dtype()));
     let flops = call.info.map_or(0.0, |info| info.flops_of(&shapes, elements));
     drop((first, second));
     let factor = if call.is_backward { 2.0 } else { 1.0 };

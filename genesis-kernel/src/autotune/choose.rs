@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock, PoisonError};
 
 use super::search::Plan;
 use super::tune::{TuneRequest, rank, tune};
+use crate::configs::{Choice, Config, Database, Problem, Record, Source, Tuning, database};
 use crate::diag::Error;
 use crate::ir::DType;
 use crate::kernel::KernelDef;
 use crate::knobs;
 use crate::runtime::{Arg, CheckedArg, Device, Grid, Stream};
-use crate::tuning::{Choice, Config, Database, Machine, Problem, Record, Source, Tuning, database};
+use crate::tuning::Machine;
 
 /// A measured problem is near if its sizes are within this many doublings, summed over the sizes.
 const NEAR: f64 = 1.0;

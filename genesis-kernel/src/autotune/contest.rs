@@ -2,12 +2,12 @@
 
 use super::check::{count_differences, tolerance};
 use super::example::{Example, move_to};
+use crate::configs::{Config, Tuning};
 use crate::diag::Error;
 use crate::ir::DType;
 use crate::kernel::KernelDef;
 use crate::runtime::reach::reach;
 use crate::runtime::{Arg, Buffer, Event, Stream};
-use crate::tuning::{Config, Tuning};
 
 /// What a search asks of its candidates.
 pub trait Contest {

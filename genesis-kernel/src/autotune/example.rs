@@ -1,11 +1,11 @@
 //! Arguments made from sizes, so that a kernel is tuned without the program that uses it.
 
 use super::check::fill_noise;
+use crate::configs::Tuning;
 use crate::diag::Error;
 use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
 use crate::ir::{DType, Scalar};
 use crate::runtime::{Arg, Buffer, Device, PtrArg, Stream, ViewArg};
-use crate::tuning::Tuning;
 
 /// How a matrix lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

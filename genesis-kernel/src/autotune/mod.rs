@@ -31,19 +31,17 @@ mod check;
 mod choose;
 mod contest;
 mod example;
-mod model;
 mod search;
 mod tune;
 
-pub use crate::tuning::{
-    Axis, Chosen, Config, Database, ExampleExtents, Extents, Machine, Problem, Record, Source,
-    Tuning, Unit,
+pub use crate::configs::{
+    Axis, Chosen, Config, Database, ExampleExtents, Extents, Problem, Record, Source, Tuning,
 };
 #[doc(hidden)]
-pub use crate::tuning::{Dims, bucket, constant, count, with};
+pub use crate::configs::{Dims, bucket, constant, count, with};
+pub use crate::tuning::{Machine, Unit, Work};
 pub use contest::Contest;
 pub use example::{Example, Order};
-pub use model::Work;
 pub use search::{Outcome, Plan, Progress, search};
 pub use tune::{Candidate, TuneReport, TuneRequest, forecast, tune, tune_example};
 
@@ -59,7 +57,7 @@ mod tests {
     use crate::front::ast::FnAst;
     use crate::kernel::KernelDef;
 
-    static AST: FnAst = crate::tuning::samples::TEST_AST;
+    static AST: FnAst = crate::configs::samples::TEST_AST;
 
     /// A kernel without `#[autotune]`.
     pub(super) static PLAIN: KernelDef = KernelDef::new(&AST);

@@ -4,16 +4,16 @@ use rayon::prelude::*;
 
 use super::contest::{Contest, DeviceContest, Trial};
 use super::example::Example;
-use super::model::Work;
 use super::search::{Outcome, Plan, Progress, search};
 use crate::compile::launch_cost;
+use crate::configs::{Config, Problem, Record, Tuning};
 use crate::diag::Error;
 use crate::front::Hints;
 use crate::ir::{DType, Func, Op, OpKind};
 use crate::kernel::{KernelDef, Launch};
 use crate::launch;
 use crate::runtime::{Arg, Buffer, Device, Stream};
-use crate::tuning::{Config, Machine, Problem, Record, Tuning, Unit};
+use crate::tuning::{Machine, Unit, Work};
 
 /// What to tune, and how hard to try.
 #[derive(Clone, Copy, Debug)]

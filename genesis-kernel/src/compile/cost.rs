@@ -1,4 +1,4 @@
-//! What one program of a kernel moves and computes, counted in tile IR.
+//! The cost of one program: bytes of global memory and FLOP, counted in tile IR.
 //!
 //! Every lane counts as on. An op in a loop counts as often as the loop runs where that is a constant,
 //! or follows from the arguments of a launch; another loop counts once, and the cost says that there

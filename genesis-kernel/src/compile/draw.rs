@@ -1,4 +1,5 @@
-//! Layouts drawn as text, then what moves between them and the schedule of loops that run ahead: which thread and register holds each element of a tile's first corner.
+//! Layouts drawn as text: which thread and register holds each element of a tile's upper left corner. Then the traffic
+//! of layout conversions, and the software pipelines of loops.
 //!
 //! ```text
 //! %5, %8 [4, 4], 4 registers: reg [1, 8] lane [2, 4, 0, 0, 0] warp []

@@ -1,4 +1,4 @@
-//! Code that was loaded ahead of the launch that takes it.
+//! Modules that were compiled and loaded ahead of the launch that takes them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

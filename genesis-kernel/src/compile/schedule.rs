@@ -1,5 +1,4 @@
-//! The asynchronous schedule of a kernel's loops as text: what is copied ahead, into which slot, and
-//! what waits for what.
+//! The software pipeline of a kernel's loops as text: what is prefetched into which stage, and what waits for what.
 //!
 //! ```text
 //! loop at matmul.rs:48: 4 slots of 16384 bytes, filled by asynchronous copies

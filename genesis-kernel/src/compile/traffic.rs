@@ -1,5 +1,4 @@
-//! What moves between threads of a block: conversions of layouts and the staging of operands, with the
-//! bank conflicts that the layouts predict.
+//! Shared-memory traffic: layout conversions and operand staging, with the bank conflicts that the layouts predict.
 
 use crate::ir::OpKind;
 use crate::ir::print::names;

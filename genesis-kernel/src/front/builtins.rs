@@ -103,6 +103,7 @@ static BUILTINS: &[Builtin] = &[
     f("exp", 1, 1, math::float_unary),
     f("fast_exp", 1, 1, math::fast),
     f("fast_exp2", 1, 1, math::fast),
+    f("fast_recip", 1, 1, math::fast_recip),
     f("fast_sigmoid", 1, 1, math::fast),
     f("fast_tanh", 1, 1, math::fast),
     f("exp2", 1, 1, math::float_unary),

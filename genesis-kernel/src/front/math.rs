@@ -92,6 +92,18 @@ pub(super) fn fast(lower: &mut Lower, call: &Call) -> Res {
     Ok(aligned.wrap(value))
 }
 
+/// `fast::recip(x)`: one over x by one instruction. 16-bit floats are computed in f32.
+pub(super) fn fast_recip(lower: &mut Lower, call: &Call) -> Res {
+    let aligned = lower.align("`fast::recip`", Class::Float, &[&call.args[0]])?;
+    let mut b = lower.build();
+    let dtype = b.func.tile(aligned.values[0]).dtype();
+    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+    let x = b.cast(aligned.values[0], wide);
+    let one_over = b.unary(UnaryOp::RecipApprox, x);
+    let value = b.cast(one_over, dtype);
+    Ok(aligned.wrap(value))
+}
+
 /// `abs(x)`
 pub(super) fn abs(lower: &mut Lower, call: &Call) -> Res {
     lower.unary("`abs`", Class::Number, UnaryOp::Abs, &call.args[0])

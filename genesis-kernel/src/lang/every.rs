@@ -90,6 +90,7 @@ fn math<const N: usize>(x: View<f32, 1>, out: ViewMut<f32, 1>, k: i64) {
         + sigmoid(a)
         + fast::exp(a)
         + fast::exp2(a)
+        + fast::recip(a)
         + abs(a)
         + floor(a)
         + ceil(a)

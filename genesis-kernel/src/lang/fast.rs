@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `fast::exp(x)` | `2^-23 (2 + abs(x))` of the result |
 //! | `fast::exp2(x)` | `2^-22` of the result, and 0 where that is below `2^-126` |
+//! | `fast::recip(x)` | `2^-23` of the result, and 0 or infinite where `x` or that is below `2^-126` |
 //! | `fast::sigmoid(x)` | `2^-21` of the result for `x > -1`, below that as `exp` |
 //! | `fast::tanh(x)` | `2^-21`, absolute: a small `x` loses its digits |
 //!
@@ -23,6 +24,11 @@ pub fn exp<X: Values<Element: Float>>(x: X) -> X {
 
 /// 2 to the power of x, or 0 for a power below the least normal number.
 pub fn exp2<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// One over x, or 0 where that is below the least normal number; infinite for an `x` below it.
+pub fn recip<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 

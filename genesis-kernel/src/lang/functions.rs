@@ -550,6 +550,12 @@ pub fn fast_exp2<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 
+/// See [`fast::recip`](super::fast::recip).
+#[doc(hidden)]
+pub fn fast_recip<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
 /// See [`fast::sigmoid`](super::fast::sigmoid).
 #[doc(hidden)]
 pub fn fast_sigmoid<X: Values<Element: Float>>(x: X) -> X {

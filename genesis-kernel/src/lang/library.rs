@@ -13,7 +13,7 @@ use genesis_macros::device;
 use self::shared::{is_negative, log1p_wide};
 use self::single::{
     acos_single, acosh_single, asin_single, asinh_single, atan_single, atan2_single, atanh_single,
-    erfc_single, erfinv_single,
+    cosh_single, erfc_single, erfinv_single, expm1_single, log1p_single, sinh_single, tan_single,
 };
 
 use super::Tile;
@@ -30,9 +30,9 @@ macro_rules! in_single_or_double {
 
 in_single_or_double! {
     /// `exp(x) - 1`
-    expm1_of = expm1_wide, expm1_wide;
+    expm1_of = expm1_wide, expm1_single;
     /// `log(1 + x)`
-    log1p_of = log1p_wide, log1p_wide;
+    log1p_of = log1p_wide, log1p_single;
     /// 10 to the power of x.
     exp10_of = exp10_wide, exp10_wide;
     /// The logarithm to base 10.
@@ -40,7 +40,7 @@ in_single_or_double! {
     /// The cube root.
     cbrt_of = cbrt_wide, cbrt_wide;
     /// The tangent.
-    tan_of = tan_wide, tan_wide;
+    tan_of = tan_wide, tan_single;
     /// The arc sine.
     asin_of = asin_wide, asin_single;
     /// The arc cosine.
@@ -48,9 +48,9 @@ in_single_or_double! {
     /// The arc tangent.
     atan_of = atan_wide, atan_single;
     /// The hyperbolic sine.
-    sinh_of = sinh_wide, sinh_wide;
+    sinh_of = sinh_wide, sinh_single;
     /// The hyperbolic cosine.
-    cosh_of = cosh_wide, cosh_wide;
+    cosh_of = cosh_wide, cosh_single;
     /// The inverse of the hyperbolic sine.
     asinh_of = asinh_wide, asinh_single;
     /// The inverse of the hyperbolic cosine.
@@ -118,25 +118,25 @@ pub fn atan_size<A: Float, S: Shape>(t: Tile<A, S>) -> Tile<A, S> {
     let turn = where_(is_middle, A::from(0.7853981633974483), A::ZERO);
     let turn = where_(is_far, A::from(1.5707963267948966), turn);
     let z = -(small * small);
-    let p = z * A::from(0.024390243902439025) + A::from(0.02564102564102564);
-    let p = p * z + A::from(0.027027027027027029);
-    let p = p * z + A::from(0.028571428571428571);
-    let p = p * z + A::from(0.030303030303030304);
-    let p = p * z + A::from(0.032258064516129031);
-    let p = p * z + A::from(0.034482758620689655);
-    let p = p * z + A::from(0.037037037037037035);
-    let p = p * z + A::from(0.040000000000000001);
-    let p = p * z + A::from(0.043478260869565216);
-    let p = p * z + A::from(0.047619047619047616);
-    let p = p * z + A::from(0.052631578947368418);
-    let p = p * z + A::from(0.058823529411764705);
-    let p = p * z + A::from(0.066666666666666666);
-    let p = p * z + A::from(0.076923076923076927);
-    let p = p * z + A::from(0.090909090909090912);
-    let p = p * z + A::from(0.1111111111111111);
-    let p = p * z + A::from(0.14285714285714285);
-    let p = p * z + A::from(0.20000000000000001);
-    let p = p * z + A::from(0.33333333333333331);
+    let p = fma(z, A::from(0.024390243902439025), A::from(0.02564102564102564));
+    let p = fma(p, z, A::from(0.027027027027027029));
+    let p = fma(p, z, A::from(0.028571428571428571));
+    let p = fma(p, z, A::from(0.030303030303030304));
+    let p = fma(p, z, A::from(0.032258064516129031));
+    let p = fma(p, z, A::from(0.034482758620689655));
+    let p = fma(p, z, A::from(0.037037037037037035));
+    let p = fma(p, z, A::from(0.040000000000000001));
+    let p = fma(p, z, A::from(0.043478260869565216));
+    let p = fma(p, z, A::from(0.047619047619047616));
+    let p = fma(p, z, A::from(0.052631578947368418));
+    let p = fma(p, z, A::from(0.058823529411764705));
+    let p = fma(p, z, A::from(0.066666666666666666));
+    let p = fma(p, z, A::from(0.076923076923076927));
+    let p = fma(p, z, A::from(0.090909090909090912));
+    let p = fma(p, z, A::from(0.1111111111111111));
+    let p = fma(p, z, A::from(0.14285714285714285));
+    let p = fma(p, z, A::from(0.20000000000000001));
+    let p = fma(p, z, A::from(0.33333333333333331));
     turn + (p * z * small + small)
 }
 
@@ -165,24 +165,24 @@ pub fn atan2_wide<A: Float, S: Shape>(y: Tile<A, S>, x: Tile<A, S>) -> Tile<A, S
 /// `exp(x) - 1`, by the series where the difference would have fewer digits than the exponential.
 #[device]
 pub fn expm1_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let p = x * A::from(4.1103176233121648e-19) + A::from(8.2206352466243295e-18);
-    let p = p * x + A::from(1.5619206968586225e-16);
-    let p = p * x + A::from(2.8114572543455206e-15);
-    let p = p * x + A::from(4.7794773323873853e-14);
-    let p = p * x + A::from(7.6471637318198164e-13);
-    let p = p * x + A::from(1.1470745597729725e-11);
-    let p = p * x + A::from(1.6059043836821613e-10);
-    let p = p * x + A::from(2.08767569878681e-09);
-    let p = p * x + A::from(2.505210838544172e-08);
-    let p = p * x + A::from(2.7557319223985888e-07);
-    let p = p * x + A::from(2.7557319223985893e-06);
-    let p = p * x + A::from(2.4801587301587302e-05);
-    let p = p * x + A::from(0.00019841269841269841);
-    let p = p * x + A::from(0.0013888888888888889);
-    let p = p * x + A::from(0.0083333333333333332);
-    let p = p * x + A::from(0.041666666666666664);
-    let p = p * x + A::from(0.16666666666666666);
-    let p = p * x + A::from(0.5);
+    let p = fma(x, A::from(4.1103176233121648e-19), A::from(8.2206352466243295e-18));
+    let p = fma(p, x, A::from(1.5619206968586225e-16));
+    let p = fma(p, x, A::from(2.8114572543455206e-15));
+    let p = fma(p, x, A::from(4.7794773323873853e-14));
+    let p = fma(p, x, A::from(7.6471637318198164e-13));
+    let p = fma(p, x, A::from(1.1470745597729725e-11));
+    let p = fma(p, x, A::from(1.6059043836821613e-10));
+    let p = fma(p, x, A::from(2.08767569878681e-09));
+    let p = fma(p, x, A::from(2.505210838544172e-08));
+    let p = fma(p, x, A::from(2.7557319223985888e-07));
+    let p = fma(p, x, A::from(2.7557319223985893e-06));
+    let p = fma(p, x, A::from(2.4801587301587302e-05));
+    let p = fma(p, x, A::from(0.00019841269841269841));
+    let p = fma(p, x, A::from(0.0013888888888888889));
+    let p = fma(p, x, A::from(0.0083333333333333332));
+    let p = fma(p, x, A::from(0.041666666666666664));
+    let p = fma(p, x, A::from(0.16666666666666666));
+    let p = fma(p, x, A::from(0.5));
     let near = p * x * x + x;
     let is_near = (x > A::from(-0.7)) & (x < A::from(1.1));
     // The sum loses the sign of a zero.
@@ -228,7 +228,7 @@ pub fn acosh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let near = log1p_wide(t + sqrt(t * (t + A::from(2.0))));
     let far = log(x) + A::from(0.6931471805599453);
     let result = where_(x > A::from(1e9), far, near);
-    where_(x < A::ONE, (x - x) / (x - x), result)
+    where_(x < A::ONE, A::NAN, result)
 }
 
 /// The inverse of the hyperbolic tangent; NaN beyond 1.
@@ -462,24 +462,25 @@ pub fn power_of_size<A: Float, I: Int, S: Shape>(
     // s in two parts.
     let t = m + A::ONE;
     let t_rest = m - (t - A::ONE);
-    let s = (m - A::ONE) / t;
-    let s_rest = (fma(-s, t, m - A::ONE) - s * t_rest) / t;
+    let one_over = A::ONE / t;
+    let s = (m - A::ONE) * one_over;
+    let s_rest = (fma(-s, t, m - A::ONE) - s * t_rest) * one_over;
     let z = s * s;
     let p = if A::EPSILON < A::from(1e-10) {
-        let p = z * A::from(0.037037037037037035) + A::from(0.04);
-        let p = p * z + A::from(0.043478260869565216);
-        let p = p * z + A::from(0.047619047619047616);
-        let p = p * z + A::from(0.052631578947368418);
-        let p = p * z + A::from(0.058823529411764705);
-        let p = p * z + A::from(0.066666666666666666);
-        let p = p * z + A::from(0.076923076923076927);
+        let p = fma(z, A::from(0.037037037037037035), A::from(0.04));
+        let p = fma(p, z, A::from(0.043478260869565216));
+        let p = fma(p, z, A::from(0.047619047619047616));
+        let p = fma(p, z, A::from(0.052631578947368418));
+        let p = fma(p, z, A::from(0.058823529411764705));
+        let p = fma(p, z, A::from(0.066666666666666666));
+        let p = fma(p, z, A::from(0.076923076923076927));
         p * z + A::from(0.090909090909090912)
     } else {
         z * A::from(0.076923076923076927) + A::from(0.090909090909090912)
     };
-    let p = p * z + A::from(0.1111111111111111);
-    let p = p * z + A::from(0.14285714285714285);
-    let p = p * z + A::from(0.2);
+    let p = fma(p, z, A::from(0.1111111111111111));
+    let p = fma(p, z, A::from(0.14285714285714285));
+    let p = fma(p, z, A::from(0.2));
     let p = (p * z + A::from(0.33333333333333331)) * z;
     // log2(m) = 2 log2(e) (s + s_rest + s p), the factor in two parts.
     let (high, low) = if A::EPSILON < A::from(1e-10) {
@@ -511,9 +512,9 @@ pub fn pow_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>, size: Tile<A, 
     let is_whole = floor(y) == y;
     let half = y * A::from(0.5);
     let is_odd = is_whole & (floor(half) != half);
-    let signed = where_(is_odd & is_negative(x), -size, size);
+    let signed = where_(is_odd & has_sign(x), -size, size);
     // A negative number has only whole powers; an infinite exponent counts as even.
-    let signed = where_((x < A::ZERO) & !is_whole & !is_inf(x), (x - x) / (x - x), signed);
+    let signed = where_((x < A::ZERO) & !is_whole & !is_inf(x), A::NAN, signed);
     let signed = where_((abs(x) == A::ONE) & is_inf(y), A::ONE + x - x, signed);
     where_((y == A::ZERO) | (x == A::ONE), A::ONE, where_(y == A::ONE, x, signed))
 }
@@ -533,7 +534,7 @@ pub fn erfinv_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     }
     // The exponential of what rounds to 1 overflows.
     let y = where_(size == A::ONE, A::ONE / (size - size), y);
-    let y = where_(size > A::ONE, (x - x) / (x - x), y);
+    let y = where_(size > A::ONE, A::NAN, y);
     where_(x < A::ZERO, -y, where_(x == A::ZERO, x, y))
 }
 
@@ -555,11 +556,11 @@ pub fn lgamma_right<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let product = where_(is_low, product, 1.0);
     let s = where_(is_low, x + 10.0, x);
     let z = 1.0 / (s * s);
-    let p = z * -0.0019175269175269176 + 0.0008417508417508417;
-    let p = p * z + -0.0005952380952380953;
-    let p = p * z + 0.0007936507936507937;
-    let p = p * z + -0.002777777777777778;
-    let p = p * z + 0.08333333333333333;
+    let p = fma(z, -0.0019175269175269176, 0.0008417508417508417);
+    let p = fma(p, z, -0.0005952380952380953);
+    let p = fma(p, z, 0.0007936507936507937);
+    let p = fma(p, z, -0.002777777777777778);
+    let p = fma(p, z, 0.08333333333333333);
     let tail = where_(is_inf(s), s, (s - 0.5) * log(s) - s);
     tail + 0.9189385332046728 + p / s - log(product)
 }
@@ -592,7 +593,7 @@ pub fn tgamma_wide<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let half = round(x) * 0.5;
     let sine = sin(off_whole(x) * 3.141592653589793);
     let sine = where_(floor(half) == half, sine, -sine);
-    let left = where_(floor(x) == x, (x - x) / (x - x), 3.141592653589793 / (sine * right));
+    let left = where_(floor(x) == x, f64::NAN, 3.141592653589793 / (sine * right));
     let left = where_(x == 0.0, 1.0 / x, where_(is_inf(right) & (floor(x) != x), sine * 0.0, left));
     let result = where_(is_left, left, right);
     where_(is_inf(x), where_(x > 0.0, x, x - x), result)

@@ -25,13 +25,10 @@ use super::warp_specialization;
 use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
 use crate::ir::{Def, DotPrecision, Func, Op, OpKind, Type, Value};
-
-/// The most blocks of a cluster; more than eight only where the driver is asked for it.
-const MAX_CLUSTER: u32 = 16;
-/// Shared memory of a block on the GPUs that have least.
-const SMALLEST_SHARED_BYTES: u32 = 99 << 10;
-/// The most warps of a block.
-const MAX_WARPS: u32 = 32;
+use crate::tuning::multiprocessor::{
+    LEAST_SHARED_BYTES, MAX_BLOCK_WARPS, MAX_CLUSTER, WARP_THREADS,
+};
+use crate::tuning::registers::MAX_TILE_ELEMENTS;
 
 /// Gives every tile of a function a layout.
 ///
@@ -41,7 +38,7 @@ const MAX_WARPS: u32 = 32;
 pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnostic> {
     check_input(func)?;
     let num_warps = options.num_warps.unwrap_or_else(|| choose_warps(func));
-    if !num_warps.is_power_of_two() || num_warps > MAX_WARPS {
+    if !num_warps.is_power_of_two() || num_warps > MAX_BLOCK_WARPS {
         let message = format!("{num_warps} warps were asked for `{}`", func.name);
         return Err(
             Diagnostic::new(message, None).help("the number of warps is 1, 2, 4, 8, 16 or 32")
@@ -70,7 +67,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
     hoist_operands(&mut lir);
     let shared_bytes = match options.max_shared_bytes {
-        0 => SMALLEST_SHARED_BYTES,
+        0 => LEAST_SHARED_BYTES,
         bytes => bytes,
     };
     if lir.func.tma.loads.is_empty() {
@@ -182,18 +179,17 @@ fn crosses_blocks(lir: &LayoutIr, op: Op) -> bool {
     bits.is_some_and(|bits| bits.iter().any(|bit| matches!(bit, HwBit::Block(_))))
 }
 
-/// Elements of one tile that a thread may hold: far more than its registers, so that only what would
-/// take minutes to compile is refused.
-const MAX_REGISTERS: u32 = 1024;
-
 fn check_size(infer: &Infer<'_>) -> Result<(), Diagnostic> {
     for op in infer.func.walk() {
         let data = infer.func.op(op);
         for layout in data.results.iter().filter_map(|&value| infer.layout(value)) {
             let held = layout.num_regs();
-            if held > MAX_REGISTERS {
+            if held > MAX_TILE_ELEMENTS {
                 let message = format!("a tile of shape {} is too large for a GPU", layout.shape);
-                let label = format!("{held} elements for each of {} threads", infer.num_warps * 32);
+                let label = format!(
+                    "{held} elements for each of {} threads",
+                    infer.num_warps * WARP_THREADS
+                );
                 return Err(Diagnostic::new(message, data.loc)
                     .label(label)
                     .help("use a smaller block, and more programs or a loop"));
@@ -241,10 +237,10 @@ fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
     let is_wgmma = matches!(unit, DotUnit::Wgmma(_));
     let data = lir.func.op(new);
     let is_exact = data.kind == OpKind::Dot { precision: DotPrecision::Ieee };
-    let apart = is_wgmma && is_exact && lir.func.tile(data.operands[0]).dtype().is_f8();
+    let promoted = is_wgmma && is_exact && lir.func.tile(data.operands[0]).dtype().is_f8();
     let async_across_iterations =
-        is_wgmma && !apart && only_goes_round(&lir.func, new) && has_slots(&lir.func, new);
-    DotPlan { unit, a: operand(0), b: operand(1), async_across_iterations, apart }
+        is_wgmma && !promoted && only_goes_round(&lir.func, new) && has_slots(&lir.func, new);
+    DotPlan { unit, a: operand(0), b: operand(1), async_across_iterations, promoted }
 }
 
 /// Operand `i` of a dot, if the copy engine brings it.

@@ -9,9 +9,9 @@
 use super::infer::is_shared;
 use super::mma::wgmma_warps;
 use crate::ir::{Func, OpKind};
+use crate::tuning::warps;
 
-/// The number of warps where the caller leaves it open: at most 8 elements of a thread up to 8 warps,
-/// then at most 32 up to 32 warps.
+/// The number of warps where the caller leaves it open: by the largest tile, or the largest product if there is one.
 pub(super) fn choose_warps(func: &Func) -> u32 {
     let mut largest = 1;
     let mut dots = 1;
@@ -29,20 +29,16 @@ pub(super) fn choose_warps(func: &Func) -> u32 {
                 let warps = wgmma_warps(func.tile(data.results[0]).shape.extent(0) as u32);
                 shared = Some(shared.map_or(warps, |other| other.min(warps)));
             }
-            dots = dots.max(if numel >= 4096 { 4 } else { 1 }).max(numel / (32 * 64));
+            dots = dots.max(warps::of_product(numel));
         }
     }
     if let Some(warps) = shared {
         return warps;
     }
-    if dots > 1 {
-        return dots.clamp(1, 16);
+    match dots {
+        1 => warps::of_elements(largest),
+        _ => dots,
     }
-    let mut warps = (largest / (32 * 8)).clamp(1, 8);
-    while largest / (32 * warps) > 32 && warps < 32 {
-        warps *= 2;
-    }
-    warps
 }
 
 #[cfg(test)]

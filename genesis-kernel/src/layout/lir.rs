@@ -21,6 +21,7 @@ use super::linear::{LinearLayout, Reduction};
 use super::scratch::{SharedAccess, SharedPlan};
 use crate::ir::print::names;
 use crate::ir::{DType, Func, Op, OpKind, Type, Value};
+use crate::tuning::multiprocessor::VECTOR_BYTES;
 
 /// Choices that the caller makes for a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,7 +101,7 @@ pub struct DotPlan {
     pub async_across_iterations: bool,
     /// The unit's own sums keep fewer digits than f32: this product starts at zero and is added to the
     /// accumulator by ordinary instructions.
-    pub apart: bool,
+    pub promoted: bool,
 }
 
 /// What multiplies.
@@ -363,7 +364,7 @@ impl RegisterOperand {
 /// Elements along K that multiply-adds read at once, where they are next to each other.
 const FMA_STEP: u32 = 4;
 /// The widest access of one thread to global memory, in bytes.
-pub(crate) const WIDEST_ACCESS: u32 = 16;
+pub(crate) const WIDEST_ACCESS: u32 = VECTOR_BYTES as u32;
 
 impl LayoutIr {
     /// The layout of a tile; none for a scalar.

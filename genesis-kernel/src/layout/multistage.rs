@@ -26,6 +26,7 @@ use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
 use crate::analysis::is_constant;
 use crate::ir::{Def, Func, Op, OpKind, Region, Value};
+use crate::tuning::shared::{MULTISTAGE_SPARE_BYTES, multistage_stages};
 
 /// What limits multistage buffers.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +37,6 @@ pub(super) struct MultistageLimits {
     pub shared_bytes: u32,
 }
 
-/// Bytes up to which the default number of slots may grow: two blocks on one multiprocessor hide each
-/// other's barriers.
-const DEFAULT_BYTES: u32 = 96 << 10;
-/// The most slots where nobody asks for a number.
-const DEFAULT_STAGES: u32 = 4;
 /// All tiles start at a multiple of this many bytes.
 const ALIGNMENT: u32 = 128;
 
@@ -95,16 +91,8 @@ fn multistage_buffer(
     let body = lir.func.region(lir.func.op(op).regions[0]);
     ring.slice = body.ops.iter().copied().filter(|op| slice.contains(op)).collect();
     let left = limits.shared_bytes.saturating_sub(other_bytes(lir, op, found));
-    ring.stages = choose_stages(limits.stages, ring.slot_bytes, left)?;
+    ring.stages = multistage_stages(limits.stages, ring.slot_bytes, left)?;
     Some(ring)
-}
-
-/// Slots of a ring, where at least two fit.
-fn choose_stages(asked: Option<u32>, slot_bytes: u32, left: u32) -> Option<u32> {
-    let most = left.checked_div(slot_bytes)?;
-    let usual = (DEFAULT_BYTES / slot_bytes).clamp(2, DEFAULT_STAGES);
-    let stages = asked.unwrap_or(usual).min(most);
-    (stages >= 2).then_some(stages)
 }
 
 /// Bytes that other ops of a loop may need at the same time as its ring.
@@ -127,8 +115,7 @@ fn other_bytes(lir: &LayoutIr, op: Op, found: &[Found]) -> u32 {
             _ => 0,
         })
         .max();
-    // Reductions and scans need little; this is more than theirs.
-    largest.unwrap_or(0) + (8 << 10)
+    largest.unwrap_or(0) + MULTISTAGE_SPARE_BYTES
 }
 
 /// The ops in the regions of an op, at any depth.

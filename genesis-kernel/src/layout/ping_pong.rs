@@ -14,16 +14,13 @@
 use super::lir::{DotOperand, DotUnit, LayoutIr};
 use crate::analysis::is_persistent;
 use crate::ir::{Func, Op, OpKind};
-
-/// Warps of a ping-pong consumer.
-const WARPS: u32 = 4;
-/// Sums of a thread from which on there is much to finish.
-const SUMS: usize = 128;
+use crate::tuning::multiprocessor::WARPGROUP_WARPS;
+use crate::tuning::warps;
 
 /// The loop over tiles at which two consumers alternate; none where all warps cooperate on every tile.
 pub fn ping_pong_loop(lir: &LayoutIr) -> Option<Op> {
     let func = &lir.func;
-    let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPS;
+    let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPGROUP_WARPS;
     if !is_split || !is_persistent(func) || !lir.multistage.is_empty() {
         return None;
     }
@@ -43,9 +40,9 @@ pub fn ping_pong_loop(lir: &LayoutIr) -> Option<Op> {
         _ => false,
     };
     let is_large = |&op: &Op| {
-        let threads = (32 * WARPS * lir.num_blocks) as usize;
-        let sums = |op: Op| func.tile(func.op(op).results[0]).shape.numel() / threads;
-        matches!(func.op(op).kind, OpKind::Dot { .. }) && sums(op) >= SUMS
+        let is_dot = matches!(func.op(op).kind, OpKind::Dot { .. });
+        let accumulators = || func.tile(func.op(op).results[0]).shape.numel();
+        is_dot && warps::is_ping_pong(accumulators() / lir.num_blocks as usize, lir.num_warps)
     };
     let walk = func.walk();
     let loads = |func: &Func| -> Vec<Op> {

@@ -18,9 +18,7 @@ use std::sync::Arc;
 use super::linear::LinearLayout;
 use super::lir::{DotOperand, LayoutIr, element_bits};
 use crate::ir::{Def, Op, OpKind, Region, Value};
-
-/// The most 32-bit registers of a thread that operands of a loop may hold.
-const MAX_WORDS: u32 = 32;
+use crate::tuning::registers::MAX_RESIDENT_WORDS;
 
 /// Converts operands before the loops that do not change them.
 pub(super) fn hoist_operands(lir: &mut LayoutIr) {
@@ -121,7 +119,7 @@ impl Hoist {
         let ty = lir.func.ty(value);
         let words = (fragment.num_regs() * element_bits(ty)).div_ceil(32);
         let taken = self.taken.entry(outer).or_default();
-        if *taken + words > MAX_WORDS {
+        if *taken + words > MAX_RESIDENT_WORDS {
             return None;
         }
         *taken += words;

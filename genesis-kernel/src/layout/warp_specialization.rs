@@ -23,6 +23,8 @@ use super::lir::LayoutIr;
 use super::ping_pong::computing_warps;
 use crate::analysis::is_constant;
 use crate::ir::{Func, OpKind, keep};
+use crate::tuning::multiprocessor::WARPGROUP_WARPS;
+use crate::tuning::shared::{PANELS_BYTES, REDUCTION_BYTES, SPARE_BYTES, pipeline_stages};
 
 /// The function with nothing in it but loads by the copy engine, the control flow around them and
 /// what they need.
@@ -53,17 +55,6 @@ pub fn producer(func: &Func) -> Result<Func, String> {
     Ok(producer)
 }
 
-/// Stages beyond which a pipeline hides no more latency.
-const MAX_STAGES: u32 = 7;
-/// Stages of the smallest pipeline that hides any.
-const MIN_STAGES: u32 = 2;
-/// Bytes of a warpgroup's panels on their way out.
-const PANELS_BYTES: u32 = 2 * 64 * 128;
-/// Bytes that are left for barriers, and for what small ops need.
-const SPARE_BYTES: u32 = 1024;
-/// Bytes that are left for a reduction or scan over warps.
-const REDUCTION_BYTES: u32 = 16 << 10;
-
 /// Gives pipelines without a chosen depth as many stages as fit a block's shared memory.
 pub(super) fn choose_stages(lir: &mut LayoutIr, max_shared_bytes: u32) {
     let free = max_shared_bytes.saturating_sub(other_shared_bytes(lir));
@@ -73,9 +64,9 @@ pub(super) fn choose_stages(lir: &mut LayoutIr, max_shared_bytes: u32) {
     if open == 0 {
         return;
     }
-    let stages = free.saturating_sub(tma.slot_bytes()) / open;
+    let stages = pipeline_stages(free.saturating_sub(tma.slot_bytes()), open);
     for channel in tma.channels.iter_mut().filter(|channel| channel.stages == 0) {
-        channel.stages = stages.clamp(MIN_STAGES, MAX_STAGES);
+        channel.stages = stages;
     }
 }
 
@@ -84,7 +75,7 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
     let func = &lir.func;
     let staging = match func.tma.stores.is_empty() {
         true => 0,
-        false => computing_warps(lir).div_ceil(4) * PANELS_BYTES,
+        false => computing_warps(lir).div_ceil(WARPGROUP_WARPS) * PANELS_BYTES,
     };
     let scratch = func.walk().into_iter().map(|op| match &func.op(op).kind {
         OpKind::ConvertLayout => match lir.conversion(op) {

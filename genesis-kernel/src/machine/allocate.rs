@@ -31,15 +31,15 @@ use crate::ir::{Func, Op};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::computing_warps;
 use crate::target::GpuTarget;
+use crate::tuning::multiprocessor::WARPGROUP_WARPS;
+use crate::tuning::shared::{PANEL_ROW_BYTES, PANEL_ROWS, PANELS_BYTES};
 
 /// What slots and panels are aligned to.
 pub(crate) const SWIZZLE_ALIGNMENT: u32 = 1024;
-/// Rows of a panel on its way out: those of one `wgmma`.
-pub(crate) const PANEL_ROWS: u32 = 64;
 /// Panels of a warpgroup: one is filled while the other leaves.
-pub(crate) const PANELS: u32 = 2;
+pub(crate) const PANELS: u32 = PANELS_BYTES / PANEL_BYTES;
 /// Bytes of a panel, at most.
-pub(crate) const PANEL_BYTES: u32 = PANEL_ROWS * 128;
+pub(crate) const PANEL_BYTES: u32 = PANEL_ROWS * PANEL_ROW_BYTES;
 /// Bytes of an mbarrier.
 pub(crate) const BARRIER_BYTES: u32 = 8;
 
@@ -116,7 +116,7 @@ impl SharedMemory {
         }
         let staging = top;
         if !tma.stores.is_empty() {
-            top += sets * num_warps.div_ceil(4) * PANELS * PANEL_BYTES;
+            top += sets * num_warps.div_ceil(WARPGROUP_WARPS) * PANELS_BYTES;
         }
         let allocation = ScratchAllocation::after(func, top, scratch);
         top = allocation.end;
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn scratch_alone_starts_at_0() {
-        let arena = SharedMemory::new(&Func::new("alone"), [4, 1], &[(Op(3), 20)]);
-        assert_eq!((arena.allocation.of(Op(3)), arena.bytes), (Some(0..32), 32));
+        let memory = SharedMemory::new(&Func::new("alone"), [4, 1], &[(Op(3), 20)]);
+        assert_eq!((memory.allocation.of(Op(3)), memory.bytes), (Some(0..32), 32));
     }
 
     #[test]
@@ -259,11 +259,11 @@ mod tests {
             stores: vec![TmaStore { map: 2 }],
             channels: vec![Channel { stages: 4, slot_bytes: 49152 }],
         };
-        let arena = SharedMemory::new(&func, [8, 1], &[]);
-        let pipeline = arena.pipelines[0];
-        assert_eq!((pipeline.start, pipeline.copied, arena.staging), (0, 49152, 196_608));
+        let memory = SharedMemory::new(&func, [8, 1], &[]);
+        let pipeline = memory.pipelines[0];
+        assert_eq!((pipeline.start, pipeline.copied, memory.staging), (0, 49152, 196_608));
         assert_eq!((pipeline.full, pipeline.empty), (229_376, 229_408));
-        assert_eq!(arena.bytes, 229_440);
+        assert_eq!(memory.bytes, 229_440);
     }
 
     #[test]

@@ -31,14 +31,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Block, Code, Flight, Inst};
+use super::{Block, Code, Inst, MmaWait};
 use crate::ir::{DType, Op, OpKind, Region, Value};
 use crate::layout::LayoutIr;
+use crate::tuning::registers::LONG_MMA_ACCUMULATORS;
 
 /// Registers of a value that a scheduling barrier tests, at most.
 const MOST_TESTED_REGISTERS: u32 = 4;
-/// Accumulator registers of a thread from which on an MMA is long.
-const LONG_MMA_SUMS: u32 = 64;
 
 /// Inserts the waits of a function's MMAs.
 pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
@@ -74,7 +73,7 @@ impl AsyncMma<'_> {
                 self.region(inner, block);
             }
             if let Inst::Mma(mma) = &inst
-                && mma.flight == Flight::Iteration
+                && mma.wait == MmaWait::Iteration
             {
                 self.takes.insert(mma.op, mma.takes.clone());
                 self.in_flight.push(mma.op);
@@ -164,8 +163,9 @@ impl AsyncMma<'_> {
     fn scheduling_barrier(&mut self, n: usize, done: &mut Block) {
         let Some((op, region)) = self.reduced.take() else { return };
         let value = self.lir.func.op(op).results[0];
-        let is_long =
-            |&dot: &Op| self.lir.num_regs(self.lir.func.op(dot).results[0]) >= LONG_MMA_SUMS;
+        let is_long = |&dot: &Op| {
+            self.lir.num_regs(self.lir.func.op(dot).results[0]) >= LONG_MMA_ACCUMULATORS
+        };
         let is_small = self.lir.func.tile(value).dtype() == DType::F32
             && self.lir.num_regs(value) <= MOST_TESTED_REGISTERS;
         if region == self.region && is_small && self.in_flight[..n].iter().any(is_long) {

@@ -248,37 +248,37 @@ pub struct Mma {
     pub reads: Vec<Bytes>,
     /// The pipelines whose next stage they are the last to read.
     pub takes: Vec<u8>,
-    /// How long they may be in flight.
-    pub flight: Flight,
+    /// When they are waited for.
+    pub wait: MmaWait,
     /// Waits for its turn to issue: of a pair of MMAs in a ping-pong main loop the first.
     pub awaits_turn: bool,
     /// Passes the turn to the next warpgroup: the last of the pair.
     pub passes_turn: bool,
 }
 
-/// How long MMAs may be in flight.
+/// When the MMAs of a dot are waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flight {
-    /// Up to where the accumulators are used.
+pub enum MmaWait {
+    /// Where the accumulators are used.
     Iteration,
-    /// Until the next iteration's are issued.
+    /// Once the next iteration's are issued.
     NextIteration,
-    /// Not at all: they begin at zero, and an `exec` adds their sums to the accumulators in f32.
+    /// At once: they begin at zero, and an `exec` promotes their sums to the accumulators in f32.
     Promoted,
 }
 
-impl Flight {
+impl MmaWait {
     /// That of a dot's MMAs; none where these are not asynchronous.
-    pub(crate) fn of(plan: &DotPlan) -> Option<Flight> {
+    pub(crate) fn of(plan: &DotPlan) -> Option<MmaWait> {
         let is_async = matches!(plan.unit, DotUnit::Wgmma(_));
         Some(match () {
             () if !is_async => return None,
             // A in registers would be overwritten.
             () if plan.async_across_iterations && plan.a.registers().is_none() => {
-                Flight::NextIteration
+                MmaWait::NextIteration
             }
-            () if plan.apart => Flight::Promoted,
-            () => Flight::Iteration,
+            () if plan.promoted => MmaWait::Promoted,
+            () => MmaWait::Iteration,
         })
     }
 }

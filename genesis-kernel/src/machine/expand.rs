@@ -31,7 +31,7 @@ use super::scratch::own_staging;
 use super::selection::Selection;
 use super::tma_pipeline::pipelines_of;
 use super::{
-    Block, Bytes, Code, Flight, For, GridWait, Inst, Mma, Part, SharedMemory, Stage, dsmem,
+    Block, Bytes, Code, For, GridWait, Inst, Mma, MmaWait, Part, SharedMemory, Stage, dsmem,
     exchange,
 };
 use crate::ir::{Op, OpKind, Region};
@@ -142,14 +142,14 @@ impl<'a> Expander<'a> {
             let load = operand.registers().and_then(|operand| operand.ring);
             reads.extend(load.and_then(|load| self.staged(load)));
         }
-        block.push(match Flight::of(plan) {
-            Some(flight) => self.mma(op, reads, flight),
+        block.push(match MmaWait::of(plan) {
+            Some(wait) => self.mma(op, reads, wait),
             None => Inst::Exec { op, reads },
         });
     }
 
     /// A product by asynchronous MMAs, which take the stages that nothing after them in their region reads.
-    fn mma(&self, op: Op, reads: Vec<Bytes>, flight: Flight) -> Inst {
+    fn mma(&self, op: Op, reads: Vec<Bytes>, wait: MmaWait) -> Inst {
         let func = &self.lir.func;
         let regions = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
         let mut regions = [func.body].into_iter().chain(regions);
@@ -157,7 +157,7 @@ impl<'a> Expander<'a> {
         let read = pipelines_of(self.lir, &self.resident, region.unwrap_or(func.body), op);
         let takes = read.into_iter().filter(|&(_, is_last)| is_last).map(|(channel, _)| channel);
         let takes = takes.collect();
-        Inst::Mma(Mma { op, reads, takes, flight, awaits_turn: false, passes_turn: false })
+        Inst::Mma(Mma { op, reads, takes, wait, awaits_turn: false, passes_turn: false })
     }
 
     /// The bytes of a load's tile in the stage that the current iteration reads.

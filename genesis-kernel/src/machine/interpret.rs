@@ -33,7 +33,7 @@ use self::pipelines::{Fills, Reader};
 use self::shared::Shared;
 use self::tensor_maps::ViewArgument;
 use super::tma_store::Panels;
-use super::{Block, Bytes, Flight, For, Inst, Mma, Program, SharedMemory, WarpSpecialized};
+use super::{Block, Bytes, For, Inst, Mma, MmaWait, Program, SharedMemory, WarpSpecialized};
 use crate::interp::{Interpreter, Machine};
 use crate::ir::{Func, InterpArg, Op, OpKind, Value};
 use crate::layout::LayoutIr;
@@ -299,9 +299,9 @@ impl Role<'_> {
         match data.kind {
             OpKind::TmaLoad(number) => self.tma_load(op, number),
             OpKind::TmaStore(_) => self.tma_store(op),
-            OpKind::Dot { .. } => match self.lir.dots.get(&op).and_then(Flight::of) {
+            OpKind::Dot { .. } => match self.lir.dots.get(&op).and_then(MmaWait::of) {
                 // Its MMAs have given the sums.
-                Some(Flight::Promoted) => Ok(()),
+                Some(MmaWait::Promoted) => Ok(()),
                 _ => self.dot(op, reads),
             },
             _ if data.kind.is_view() && self.is_staged(data.operands[0]) => {
@@ -383,18 +383,18 @@ impl Role<'_> {
         // Accumulators stay in flight from one MMA to the next.
         self.tiles.run_op(mma.op)?;
         let sums = self.lir.func.op(mma.op).results[0];
-        match mma.flight {
-            Flight::Iteration => {
+        match mma.wait {
+            MmaWait::Iteration => {
                 for &channel in &mma.takes {
                     self.reader.take(channel, mma.op)?;
                 }
                 self.in_flight.push((sums, mma.op));
             }
-            Flight::NextIteration => {
+            MmaWait::NextIteration => {
                 self.reader.complete_held();
                 self.in_flight = vec![(sums, mma.op)];
             }
-            Flight::Promoted => self.in_flight.clear(),
+            MmaWait::Promoted => self.in_flight.clear(),
         }
         Ok(())
     }
@@ -476,7 +476,7 @@ impl Role<'_> {
     /// Only accumulators that the next iteration's MMAs add to may be handed on in flight.
     fn check_yield(&self, values: &[Value]) -> Checked {
         let stays =
-            |op: &Op| self.lir.dots.get(op).and_then(Flight::of) == Some(Flight::NextIteration);
+            |op: &Op| self.lir.dots.get(op).and_then(MmaWait::of) == Some(MmaWait::NextIteration);
         let early = |(sums, op): &&(Value, Op)| values.contains(sums) && !stays(op);
         match self.in_flight.iter().find(early) {
             Some((sums, _)) => Err(format!("%{} is in flight at an iteration's end", sums.0)),

@@ -43,6 +43,9 @@
 //! | `strength_reduction` | registers of index tiles that are computed from each other |
 //! | `rematerialize_rows` | rows of 16-bit floats computed anew after barriers |
 //! | `occupancy` | the blocks of a multiprocessor that registers are left for |
+//! | `partial_results` | reductions over warps whose partial results are read lane by lane |
+//! | `parameters` | nothing; what is promised of the memory behind parameters |
+//! | `packed_arithmetic` | whether 16-bit floats are computed with in pairs |
 //!
 //! Code generation writes one instruction after the other and decides nothing about their order. [`verify`] finds two
 //! accesses to shared memory that no barrier or wait keeps apart; it knows nothing of the passes' rules, and runs on
@@ -66,7 +69,10 @@ mod masks;
 mod membar;
 mod narrow;
 mod occupancy;
+mod packed_arithmetic;
+mod parameters;
 mod parse;
+mod partial_results;
 mod ping_pong;
 mod pipeline;
 mod print;
@@ -98,12 +104,13 @@ pub(crate) mod tests;
 
 pub(crate) use self::alias::PointsTo;
 pub(crate) use self::allocate::{
-    BARRIER_BYTES, PANEL_BYTES, PANEL_ROWS, PANELS, PipelineLayout, SWIZZLE_ALIGNMENT, SharedMemory,
+    BARRIER_BYTES, PANEL_BYTES, PANELS, PipelineLayout, SWIZZLE_ALIGNMENT, SharedMemory,
 };
 pub use self::code::{
-    Across, Anew, AtomicBy, Block, Bytes, Code, Flight, For, Inst, Mma, Panel, Part, Stage,
+    Across, Anew, AtomicBy, Block, Bytes, Code, For, Inst, Mma, MmaWait, Panel, Part, Stage,
 };
 pub(crate) use self::code::{Constant, GridWait, RunBy, producer_ir};
+pub(crate) use self::parameters::{Promise, promises};
 pub use self::parse::parse;
 pub use self::print::print;
 pub(crate) use self::program::{Program, WarpSpecialized, text};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::words::{self, AXES, maker};
-use super::{Across, Anew, Block, Bytes, Flight, For, Inst, Mma, Panel, Part, Stage};
+use super::{Across, Anew, Block, Bytes, For, Inst, Mma, MmaWait, Panel, Part, Stage};
 use crate::ir::Op;
 
 /// Reads code whose ops are numbered as in `ops`: those of the function, in order.
@@ -184,10 +184,10 @@ impl<'t> Parser<'t> {
             let is_word = |word: &&&str| MMA_WORDS.contains(*word);
             words.iter().copied().take_while(|word| !is_word(&word)).collect()
         };
-        let flight = match () {
-            () if has("into.next") => Flight::NextIteration,
-            () if has("promoted") => Flight::Promoted,
-            () => Flight::Iteration,
+        let wait = match () {
+            () if has("into.next") => MmaWait::NextIteration,
+            () if has("promoted") => MmaWait::Promoted,
+            () => MmaWait::Iteration,
         };
         let takes = after("takes");
         let takes = takes.into_iter().map(|text| channel(text.trim_end_matches(',')));
@@ -196,7 +196,7 @@ impl<'t> Parser<'t> {
             op: self.op(first)?,
             reads: if read.is_empty() { Vec::new() } else { bytes_list(&read)? },
             takes: takes.collect::<Result<_, _>>()?,
-            flight,
+            wait,
             awaits_turn: has("awaits.turn"),
             passes_turn: has("passes.turn"),
         })

@@ -3,9 +3,9 @@
 //! **Over tiles**, two consumers alternate: see [`crate::layout::ping_pong`]. A consumer waits for its tile, and says that its
 //! main loop has ended; in a tile of the other one it only advances the pipeline state.
 //!
-//! **In a main loop with two MMAs**, the warpgroups of a tile take turns. Without it all warpgroups would multiply at one time and compute (softmax) at another. A warpgroup waits at an order
-//! barrier before it issues the first MMA, and arrives at the next warpgroup's after the last, as FlashAttention-3
-//! schedules its warpgroups:
+//! **In a main loop with two MMAs**, the warpgroups of a tile issue their MMAs in order. Without it all warpgroups would
+//! multiply at one time and compute (softmax) at another. A warpgroup waits at an order barrier before it issues the first
+//! MMA, and arrives at the next warpgroup's after the last, as FlashAttention-3 schedules its warpgroups:
 //!
 //! ```text
 //! group 0    wait  s = q k, o += w v issue  arrive  max, exp2 of s ...          wait ...
@@ -20,12 +20,12 @@
 //! 1 to 2 % more, and have none.
 
 use super::tma_pipeline::skip_loads;
-use super::{Block, Code, Flight, Inst, SharedMemory, expand, producer_ir};
+use super::{Block, Code, Inst, MmaWait, SharedMemory, expand, producer_ir};
 use crate::ir::{Func, Op, OpKind, Region};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::ping_pong_loop;
 
-/// Warpgroups that take turns.
+/// Warpgroups whose MMAs are issued in order.
 const GROUPS: u32 = 2;
 
 /// Adds the turns of a ping-pong schedule, over tiles or in the main loop.
@@ -34,7 +34,7 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory) {
         Some(shared) => over_tiles(code, lir, memory, shared),
         None => {
             for [first, last] in pairs(lir) {
-                take_turns(first, last, &mut code.body);
+                issue_in_order(first, last, &mut code.body);
             }
         }
     }
@@ -96,13 +96,13 @@ fn last_reader(func: &Func, shared: Op) -> Op {
 }
 
 /// Marks the first MMA of a pair, before which a warpgroup waits for its turn, and the last, after which it passes it on.
-fn take_turns(first: Op, last: Op, block: &mut Block) {
+fn issue_in_order(first: Op, last: Op, block: &mut Block) {
     for inst in block {
         if let Inst::Mma(mma) = inst {
             mma.awaits_turn |= mma.op == first;
             mma.passes_turn |= mma.op == last;
         }
-        inst.blocks_mut().into_iter().for_each(|block| take_turns(first, last, block));
+        inst.blocks_mut().into_iter().for_each(|block| issue_in_order(first, last, block));
     }
 }
 
@@ -123,7 +123,7 @@ fn pair(lir: &LayoutIr, body: Region) -> Option<[Op; 2]> {
     let &[first, last] = &dots[..] else { return None };
     let are_async = [first, last]
         .iter()
-        .all(|op| lir.dots.get(op).and_then(Flight::of) == Some(Flight::Iteration));
+        .all(|op| lir.dots.get(op).and_then(MmaWait::of) == Some(MmaWait::Iteration));
     let sums = lir.func.op(first).results[0];
     let needs = |&op: &Op| {
         let data = lir.func.op(op);

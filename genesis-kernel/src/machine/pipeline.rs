@@ -3,9 +3,10 @@
 use super::expand;
 use super::{
     Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cache_policy, carried_words, casts,
-    cluster, combine, grid_wait, late_loads, masks, membar, narrow, occupancy, ping_pong,
-    programmatic_dependent_launch, prologue_prefetch, rematerialize, rematerialize_rows,
-    resident_operands, setup, strength_reduction, tma_pipeline, tma_store, unroll,
+    cluster, combine, grid_wait, late_loads, masks, membar, narrow, occupancy, packed_arithmetic,
+    partial_results, ping_pong, programmatic_dependent_launch, prologue_prefetch, rematerialize,
+    rematerialize_rows, resident_operands, setup, strength_reduction, tma_pipeline, tma_store,
+    unroll,
 };
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
@@ -67,6 +68,8 @@ pub(super) const SELECTION: &[Pass] = &[
     pass("strength_reduction", |code, cx| strength_reduction::run(code, cx.lir)),
     pass("rematerialize_rows", |code, cx| rematerialize_rows::run(code, cx.lir)),
     pass("occupancy", |code, cx| occupancy::run(code, cx.lir, cx.gpu)),
+    pass("partial_results", |code, cx| partial_results::run(code, cx.lir)),
+    pass("packed_arithmetic", |code, cx| packed_arithmetic::run(code, cx.lir, cx.by)),
 ];
 
 /// That of a producer.

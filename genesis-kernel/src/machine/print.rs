@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::words::{self, AXES, word};
-use super::{Across, Anew, Block, Bytes, Flight, Inst, Mma, Panel, Part};
+use super::{Across, Anew, Block, Bytes, Inst, Mma, MmaWait, Panel, Part};
 use crate::ir::print::mnemonic;
 use crate::ir::{Func, Op};
 
@@ -201,10 +201,10 @@ impl Printer<'_> {
             let takes: Vec<String> = mma.takes.iter().map(u8::to_string).collect();
             add(format!(" takes {}", takes.join(", ")));
         }
-        match mma.flight {
-            Flight::Iteration => {}
-            Flight::NextIteration => add(" into.next".to_owned()),
-            Flight::Promoted => add(" promoted".to_owned()),
+        match mma.wait {
+            MmaWait::Iteration => {}
+            MmaWait::NextIteration => add(" into.next".to_owned()),
+            MmaWait::Promoted => add(" promoted".to_owned()),
         }
         if mma.awaits_turn {
             add(" awaits.turn".to_owned());

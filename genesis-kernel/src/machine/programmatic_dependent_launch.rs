@@ -22,7 +22,7 @@
 //! first instruction costs 1.2 ns a block on the whole device (`exp` in blocks of 1024 elements takes
 //! 80 us instead of 64), and early blocks of the dependent grid take slots, so that a kernel of one
 //! wave of long blocks ends later (a sum of columns 73 us instead of 63). So it is for kernels without
-//! loops whose programs move [`LEAST_BYTES`]. For all launches of two blocks a multiprocessor or less it saves a
+//! loops whose programs move [`PDL_BYTES`]. For all launches of two blocks a multiprocessor or less it saves a
 //! decode step 1 to 2 %, and costs small sums and the steps of a small network 3 % (H100).
 //!
 //! A warp-specialized kernel waits when its mbarriers are set up. A product of 1024 x 1024 bf16 takes 5.20 us in a row of
@@ -33,9 +33,8 @@
 use super::{Block, Code, GridWait, Inst, SharedMemory};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
-
-/// Bytes a program must move for `launch.dependents` to pay.
-const LEAST_BYTES: u64 = 6 << 10;
+use crate::tuning::multiprocessor;
+use crate::tuning::shared::PDL_BYTES;
 
 /// Adds both instructions to code that all threads of a block run, unless a prologue prefetch has.
 pub(super) fn run(code: &mut Code, lir: &LayoutIr, gpu: &GpuTarget) {
@@ -54,7 +53,7 @@ pub(super) fn after_setup(
     if !gpu.features.pdl {
         return;
     }
-    let is_alone = 2 * memory.bytes > gpu.features.max_shared_bytes;
+    let is_alone = multiprocessor::is_alone(&gpu.features, memory.bytes);
     let is_wide = !lir.func.tma.stores.is_empty();
     setup.extend(both(is_alone && is_wide || launches_dependents(lir)));
 }
@@ -64,7 +63,7 @@ fn both(launches: bool) -> impl Iterator<Item = Inst> {
 }
 
 fn launches_dependents(lir: &LayoutIr) -> bool {
-    lir.program_bytes.is_some_and(|bytes| bytes >= LEAST_BYTES)
+    lir.program_bytes.is_some_and(|bytes| bytes >= PDL_BYTES)
 }
 
 #[cfg(test)]
@@ -101,7 +100,7 @@ kernel copy(%x: *f32 readonly, %y: *f32 exclusive) {
     #[test]
     fn one_that_moves_much_launches_dependents() {
         expect!["wait.grid\nlaunch.dependents\n"]
-            .assert_eq(&entry(Some(LEAST_BYTES), &GpuTarget::SM_90A));
-        expect!["wait.grid\n"].assert_eq(&entry(Some(LEAST_BYTES - 1), &GpuTarget::SM_90A));
+            .assert_eq(&entry(Some(PDL_BYTES), &GpuTarget::SM_90A));
+        expect!["wait.grid\n"].assert_eq(&entry(Some(PDL_BYTES - 1), &GpuTarget::SM_90A));
     }
 }

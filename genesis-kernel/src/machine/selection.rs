@@ -50,6 +50,10 @@ pub(crate) struct Selection {
     pub(crate) words: BTreeSet<Value>,
     /// The operands of ops that are read from what was recomputed.
     pub(crate) anew: BTreeMap<Op, Vec<usize>>,
+    /// Steps of reductions at which each lane reads a share of the partial results.
+    pub(crate) shared_reads: BTreeMap<Op, Vec<usize>>,
+    /// Whether 16-bit floats are computed with in pairs.
+    pub(crate) packed_arithmetic: bool,
     /// Packed words that a thread keeps live at once to recompute from.
     pub(crate) packed_words: u32,
     /// Blocks of a multiprocessor that the assembler leaves registers for, if more than one may be needed.
@@ -61,6 +65,7 @@ const SELECT: &str = "select";
 /// Words of what is of no op.
 const PACKED_WORDS: &str = "packed.words";
 const MIN_BLOCKS: &str = "min.blocks";
+const PACKED_ARITHMETIC: &str = "packed.arithmetic";
 
 impl Selection {
     /// Its text, one line an entry, in the order of the ops.
@@ -79,7 +84,8 @@ impl Selection {
             (MIN_BLOCKS, self.min_blocks),
         ];
         let of_all = of_all.iter().filter_map(|(name, n)| Some(format!("{name} {}\n", (*n)?)));
-        entries.into_iter().map(line).chain(of_all).collect()
+        let packed = self.packed_arithmetic.then(|| format!("{PACKED_ARITHMETIC}\n"));
+        entries.into_iter().map(line).chain(of_all).chain(packed).collect()
     }
 
     /// The entries of all tables.
@@ -95,6 +101,8 @@ impl Selection {
         entries.extend(self.casts.iter().map(|(&op, cast)| (op, cast.to_string())));
         entries.extend(self.cached.iter().map(|(&op, cached)| (op, cached.to_string())));
         entries.extend(self.anew.iter().map(|(&op, anew)| (op, list("anew", anew))));
+        let reads = self.shared_reads.iter();
+        entries.extend(reads.map(|(&op, steps)| (op, list("shared.reads", steps))));
         entries
     }
 
@@ -122,6 +130,7 @@ impl Selection {
             let number = |name| line.strip_prefix(name)?.trim().parse().ok();
             selection.packed_words = number(PACKED_WORDS).unwrap_or(selection.packed_words);
             selection.min_blocks = number(MIN_BLOCKS).or(selection.min_blocks);
+            selection.packed_arithmetic |= line == PACKED_ARITHMETIC;
             let Some(entry) = line.strip_prefix(SELECT) else { continue };
             let (number, rest) = entry.trim().split_once(' ').unwrap_or_default();
             let op = number.parse().ok().and_then(|number: usize| ops.get(number).copied());
@@ -143,6 +152,7 @@ impl Selection {
             "cast" => _ = self.casts.insert(op, Cast::parse(text)?),
             "cache" => _ = self.cached.insert(op, Cached::parse(text)?),
             "anew" => _ = self.anew.insert(op, numbers()?),
+            "shared.reads" => _ = self.shared_reads.insert(op, numbers()?),
             "words" => {
                 let args = &func.region(func.op(op).regions[0]).args;
                 self.words.extend(numbers()?.into_iter().map(|number| args[number + 1]));

@@ -21,14 +21,12 @@ use super::{Block, Code, Inst, SharedMemory, cluster, dsmem};
 use crate::ir::Op;
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::ping_pong_loop;
-
-/// Arrivals at an order barrier: the threads of a warpgroup.
-const WARPGROUP: u32 = 128;
+use crate::tuning::multiprocessor::{WARPGROUP_THREADS, WARPGROUP_WARPS};
 
 /// What all threads of a warp-specialized kernel do before they part.
 pub(super) fn pipelines(lir: &LayoutIr, memory: &SharedMemory) -> Block {
     let mut once = vec![Inst::PrefetchMaps];
-    let readers = lir.num_warps / 4 * lir.num_blocks;
+    let readers = lir.num_warps / WARPGROUP_WARPS * lir.num_blocks;
     for pipeline in &memory.pipelines {
         let count = pipeline.stages;
         once.push(Inst::InitBarriers { at: pipeline.full, count, arrivals: 1 });
@@ -36,7 +34,7 @@ pub(super) fn pipelines(lir: &LayoutIr, memory: &SharedMemory) -> Block {
     }
     if ping_pong_loop(lir).is_some() {
         let at = memory.order_barriers;
-        once.push(Inst::InitBarriers { at, count: 2, arrivals: WARPGROUP });
+        once.push(Inst::InitBarriers { at, count: 2, arrivals: WARPGROUP_THREADS });
     }
     once.push(Inst::FenceBarriers);
     let meet = match lir.num_blocks {

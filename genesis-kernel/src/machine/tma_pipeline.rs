@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::resident_operands::ResidentOperands;
-use super::{Block, Code, Constant, Flight, Inst, RunBy};
+use super::{Block, Code, Constant, Inst, MmaWait, RunBy};
 use crate::ir::{Func, Op, OpKind, Region, TmaLoad};
 use crate::layout::{DotOperand, LayoutIr};
 
@@ -186,12 +186,12 @@ impl Consumer<'_> {
             self.arrived.remove(&(region, channel));
         }
         let channels = mma.takes.iter().copied();
-        match mma.flight {
-            Flight::Iteration => Block::new(),
-            Flight::NextIteration => channels
+        match mma.wait {
+            MmaWait::Iteration => Block::new(),
+            MmaWait::NextIteration => channels
                 .flat_map(|channel| [Inst::ReleaseHeld(channel), Inst::HoldNext(channel)])
                 .collect(),
-            Flight::Promoted => {
+            MmaWait::Promoted => {
                 channels.map(Inst::ReleaseNext).chain([Inst::exec(mma.op)]).collect()
             }
         }
@@ -203,7 +203,7 @@ impl Consumer<'_> {
         let mut left = Block::new();
         for &op in &self.lir.func.region(body).ops {
             let plan = self.lir.dots.get(&op);
-            if !plan.is_some_and(|plan| Flight::of(plan) == Some(Flight::NextIteration)) {
+            if !plan.is_some_and(|plan| MmaWait::of(plan) == Some(MmaWait::NextIteration)) {
                 continue;
             }
             left.push(Inst::FinishMma(op));

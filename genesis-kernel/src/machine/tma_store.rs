@@ -15,9 +15,10 @@
 //!                             return 16
 //! ```
 
-use super::{Block, Inst, PANEL_ROWS, PANELS, Panel};
+use super::{Block, Inst, PANELS, Panel};
 use crate::ir::{Op, OpKind, TensorMap};
 use crate::layout::{LayoutIr, mma};
+use crate::tuning::shared::PANEL_ROWS;
 
 /// How a store's value is cut into panels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

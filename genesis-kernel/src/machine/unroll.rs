@@ -15,9 +15,7 @@
 use super::{Block, Code, Inst};
 use crate::ir::Op;
 use crate::layout::{DotUnit, LayoutIr};
-
-/// Registers written by a loop's body beyond which it must not be copied.
-const UNROLL_REGISTERS: usize = 256;
+use crate::tuning::registers::MAX_UNROLLED;
 
 /// Marks the loops.
 pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
@@ -46,7 +44,7 @@ fn is_long(lir: &LayoutIr, op: Op) -> bool {
         |op: &Op| lir.dots.get(op).is_some_and(|plan| matches!(plan.unit, DotUnit::Wgmma(_)));
     let results = inside.iter().flat_map(|&op| &lir.func.op(op).results);
     let registers: usize = results.map(|&value| lir.num_regs(value) as usize).sum();
-    registers > UNROLL_REGISTERS || inside.iter().any(is_mma)
+    registers > MAX_UNROLLED || inside.iter().any(is_mma)
 }
 
 #[cfg(test)]

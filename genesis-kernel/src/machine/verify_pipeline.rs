@@ -15,17 +15,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    BARRIER_BYTES, Block, Code, Constant, Flight, For, Inst, Mma, Panel, Program, SharedMemory,
+    BARRIER_BYTES, Block, Code, Constant, For, Inst, Mma, MmaWait, Panel, Program, SharedMemory,
     WarpSpecialized,
 };
 use crate::ir::{Func, Op, OpKind, TmaLoad};
 use crate::layout::ping_pong::ping_pong_loop;
 use crate::layout::{DotOperand, LayoutIr};
+use crate::tuning::multiprocessor::WARPGROUP_THREADS;
 
 type Checked = Result<(), String>;
-
-/// Threads that arrive at an order barrier: those of a warpgroup.
-const WARPGROUP: u32 = 128;
 
 /// Checks a kernel.
 ///
@@ -79,7 +77,7 @@ fn setup(block: &Block, lir: &LayoutIr, memory: &SharedMemory) -> Checked {
     }
     if ping_pong_loop(lir).is_some() {
         let sets = [0, BARRIER_BYTES].map(|at| memory.order_barriers + at);
-        wanted.extend(sets.map(|at| ("order", at, WARPGROUP)));
+        wanted.extend(sets.map(|at| ("order", at, WARPGROUP_THREADS)));
     }
     for (name, at, arrivals) in wanted {
         let found = ready.get(&at);
@@ -308,7 +306,7 @@ impl Consumers<'_> {
     fn reads(&self, op: Op) -> Checked {
         let func = &self.lir.func;
         let is_next =
-            |dot: &Op| self.lir.dots.get(dot).and_then(Flight::of) == Some(Flight::NextIteration);
+            |dot: &Op| self.lir.dots.get(dot).and_then(MmaWait::of) == Some(MmaWait::NextIteration);
         let carried = |dot: &Op| is_next(dot) && func.op(op).kind == OpKind::Yield;
         let uses = |dot: &&Op| {
             let sums = &func.op(**dot).results[0];
@@ -352,8 +350,8 @@ impl Consumers<'_> {
             need(state.has_turn, || "a turn is passed that was not awaited".to_owned())?;
             state.has_turn = false;
         }
-        match mma.flight {
-            Flight::Iteration => {
+        match mma.wait {
+            MmaWait::Iteration => {
                 for &channel in &mma.takes {
                     state.full.remove(&channel);
                     state.taken.insert((mma.op, channel));
@@ -361,11 +359,11 @@ impl Consumers<'_> {
                 state.in_flight.push(mma.op);
             }
             // All groups but this one are complete.
-            Flight::NextIteration => {
+            MmaWait::NextIteration => {
                 state.in_flight = vec![mma.op];
                 state.held.values_mut().for_each(|complete| *complete = true);
             }
-            Flight::Promoted => state.in_flight.clear(),
+            MmaWait::Promoted => state.in_flight.clear(),
         }
         Ok(())
     }

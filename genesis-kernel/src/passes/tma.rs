@@ -26,7 +26,7 @@ mod source;
 mod tests;
 
 pub use self::plan::Options;
-use self::plan::{Brought, Plan};
+use self::plan::{Plan, TmaOperand};
 use super::rebuild::{Rebuild, Rewrite};
 use crate::diag::Diagnostic;
 use crate::ir::{Func, Op, OpKind, Region, Value};
@@ -83,7 +83,7 @@ impl Plan {
         &mut self,
         rebuild: &mut Rebuild<'_>,
         (op, region): (Op, Region),
-        loads: &[Brought],
+        loads: &[TmaOperand],
     ) -> Result<(), Diagnostic> {
         let old = rebuild.old;
         if loads.iter().any(|load| load.only_for.is_some()) {
@@ -109,8 +109,8 @@ impl Plan {
         op: Op,
         region: Region,
     ) -> Result<(), Diagnostic> {
-        let is_own = |(brought, _): &&(Brought, Value)| brought.only_for == Some(op);
-        let own: Vec<(Brought, Value)> = self.shared.iter().filter(is_own).copied().collect();
+        let is_own = |(brought, _): &&(TmaOperand, Value)| brought.only_for == Some(op);
+        let own: Vec<(TmaOperand, Value)> = self.shared.iter().filter(is_own).copied().collect();
         let others: Vec<Value> = own.iter().map(|(own, _)| rebuild.get(own.tile)).collect();
         for &(brought, result) in &own {
             rebuild.set(brought.tile, result);

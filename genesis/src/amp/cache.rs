@@ -1,4 +1,4 @@
-//! Weights in 16 bits, cast once in a region however often they are used.
+//! The weight cache of autocast: 16-bit copies, cast once a region.
 //!
 //! What is kept are values, not a piece of a graph: each use records a cast of its own, so that a weight
 //! that was first used without gradients, or whose graph a backward has freed, is as good as any. A weight

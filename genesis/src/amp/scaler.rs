@@ -1,4 +1,4 @@
-//! Scaling of losses, so that gradients in f16 neither vanish nor overflow.
+//! Loss scaling, so that gradients in f16 neither underflow nor overflow.
 //!
 //! The scale is a number on the device, as is whether a gradient overflowed; the optimizer's kernels read
 //! the latter and leave the step out. So a training step never waits for the device.

@@ -1,4 +1,4 @@
-//! Finding the op that made the first NaN or infinity.
+//! Anomaly detection: the op that made the first NaN or infinity.
 //!
 //! While it is on, every result and every gradient is looked at on the host, which is slow. A value that
 //! is not finite is an op's fault where all that went into the op was finite. Where the op was called is

@@ -1,4 +1,4 @@
-//! Running an op: what every op passes on its way to its kernel, and from there to the tape.
+//! Dispatch of an op: autocast, checks, the kernel, and the tape.
 
 use std::panic::Location;
 

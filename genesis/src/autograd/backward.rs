@@ -1,4 +1,4 @@
-//! The walk from results back to the leaves.
+//! The backward pass: a walk over the graph in reverse topological order.
 //!
 //! A node waits in a queue until everything that depends on it has run, which its sequence number
 //! tells: the queue is taken from by falling number. A leaf without hooks takes each gradient as it

@@ -1,4 +1,4 @@
-//! What is to be done once a backward has ended.
+//! Callbacks at the end of a backward pass.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,4 +1,4 @@
-//! Less memory for more time: a part of a network that runs again when its backward needs it.
+//! Activation checkpointing: a segment is recomputed when its backward needs what it saved.
 //!
 //! The part leaves the same tape as without a checkpoint, so that gradients are equal bit for bit and
 //! everything that walks the tape works through it. Only what its nodes save is left out: in the place

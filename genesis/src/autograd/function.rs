@@ -1,4 +1,4 @@
-//! Ops of the user: a forward and its gradient, written by hand.
+//! Custom autograd functions: a forward and its gradient, written by hand.
 
 use std::panic::Location;
 

@@ -1,4 +1,4 @@
-//! Gradients against differences, for ops and functions of the user.
+//! `gradcheck`: gradients against finite differences.
 //!
 //! A function `f` of some inputs is nudged at one element after the other, and the change of each element
 //! of its outputs is compared with what the backward says. This costs as many calls as there are elements,

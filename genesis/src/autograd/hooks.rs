@@ -1,4 +1,4 @@
-//! Functions of the user that see gradients as a backward makes them.
+//! Gradient hooks.
 //!
 //! | hook | runs | may |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What a write in place makes of the tape.
+//! In-place writes and the tape: version counters, and views that are rebased.
 //!
 //! A write in place is an ordinary op whose result is then copied over the tensor: [`Tensor::in_place`].
 //! What remains is to say where the gradient of the tensor goes now. A tensor of its own takes the

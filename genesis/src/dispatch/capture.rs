@@ -1,4 +1,4 @@
-//! What a thread notes while a step runs that is to be captured, or is replayed.
+//! Graph capture: what a thread records while a step is captured, or replayed.
 //!
 //! Numbers that change from step to step, such as a learning rate or where random draws begin, can't be
 //! arguments of launches that are recorded: they lie in *cells*, eight bytes of device memory each, which

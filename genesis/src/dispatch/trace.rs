@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 pub(crate) enum Reduction {
     Sum,
     /// By the kernels over rows and over columns.
-    Extreme(&'static KernelDef, &'static KernelDef),
+    Extreme([&'static KernelDef; 4]),
 }
 
 /// A view of a node.
@@ -177,14 +177,10 @@ pub(crate) fn sum(x: &Tensor, out: &Tensor, scale: f64) -> Result<()> {
 
 /// Writes down an extreme of the middle axis of three.
 #[cold]
-pub(crate) fn extreme(
-    (rows, cols): (&'static KernelDef, &'static KernelDef),
-    x: &Tensor,
-    out: &Tensor,
-) -> Result<()> {
+pub(crate) fn extreme(kernels: [&'static KernelDef; 4], x: &Tensor, out: &Tensor) -> Result<()> {
     with(|trace| {
         let from = trace.operand(x)?;
-        trace.define(out, Kind::Fold { fold: Reduction::Extreme(rows, cols), from, scale: 1.0 })
+        trace.define(out, Kind::Fold { fold: Reduction::Extreme(kernels), from, scale: 1.0 })
     })
 }
 

@@ -1,4 +1,4 @@
-//! Gradients that are reduced together.
+//! Gradient buckets: gradients that one all-reduce sums.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A group of processes.
+//! Process groups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

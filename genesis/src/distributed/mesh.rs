@@ -1,4 +1,4 @@
-//! Ranks along named axes.
+//! Device mesh: ranks along named axes.
 
 use super::group::ProcessGroup;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! The last collectives of a rank.
+//! Flight recorder: the last collectives of a rank.
 
 use std::collections::VecDeque;
 use std::fmt;

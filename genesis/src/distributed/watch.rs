@@ -1,4 +1,4 @@
-//! A thread of each rank that looks whether collectives end.
+//! Watchdog: a thread of each rank that looks whether collectives end.
 //!
 //! The rank that finds one which does not says so in the store. All others answer where they stand, each
 //! by its own thread: also one whose program does something else, but not one that is gone. Then each

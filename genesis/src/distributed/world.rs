@@ -1,4 +1,4 @@
-//! Which process this is, as its launcher says.
+//! World: rank and size as the launcher's environment says (torchrun, Slurm, mpirun).
 
 use std::time::Duration;
 

@@ -113,7 +113,7 @@ impl Program {
                     let y = slot_of(&slots, *to);
                     match fold {
                         Reduction::Sum => launch::sum(&x, y, *scale)?,
-                        Reduction::Extreme(rows, cols) => launch::extreme(rows, cols, &x, y)?,
+                        Reduction::Extreme(kernels) => launch::extreme(*kernels, &x, y)?,
                     }
                 }
             }
@@ -322,7 +322,7 @@ impl<'a> Planner<'a> {
         };
         let kind = match fold {
             Reduction::Sum => Fold::Sum(wide),
-            Reduction::Extreme(rows, _) if rows.name() == "max_rows" => Fold::Max,
+            Reduction::Extreme([rows, ..]) if rows.name() == "max_rows" => Fold::Max,
             Reduction::Extreme(..) => Fold::Min,
         };
         let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone(), self.numbers);

@@ -1,4 +1,4 @@
-//! Functions of several results, as few kernels: what the gradients of an op are made of.
+//! Multi-output fusion: functions of several results, such as an op's gradients, as few kernels.
 //!
 //! Unlike a [`Fused`](super::Fused) function it is no op on the tape: it computes gradients of the first order, which
 //! nobody differentiates.

@@ -3,9 +3,11 @@
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Arg;
+use genesis_kernel::tuning::elementwise::Tile;
 use kernels::index as device;
 
-use super::{accumulate_dtype, launch_with, pointer, tile, view};
+use super::config::chip;
+use super::{accumulate_dtype, launch_with, pointer, view};
 use crate::error::Result;
 use crate::shape::{collapse_strides, contiguous_strides};
 use crate::tensor::Tensor;
@@ -38,7 +40,7 @@ pub(crate) fn taken_along(
     ];
     args.extend(full(&strides[2]).into_iter().map(integer));
     args.extend([integer(x.shape()[axis] as i64), integer(step), flag[0], flag[1]]);
-    let tile::Tile { rows, cols, warps } = tile::tile(y.device(), 8, dims[2], dims[3]);
+    let Tile { rows, cols, warps } = Tile::of(&chip(y.device()), 8, dims[2], dims[3]);
     let grid = Grid::x(dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols));
     let (kernel, consts) = (&device::take_along::KERNEL, [rows as i64, cols as i64]);
     launch_with(kernel, y, grid, &[x.dtype()], &consts, warps, &args)?;
@@ -48,7 +50,7 @@ pub(crate) fn taken_along(
 /// `y[a, i, b] = x[a, index[i], b]`; an index that is not there gives zeros.
 pub(crate) fn take_slices(x: &Tensor, index: &Tensor, y: &Tensor) -> Result<()> {
     let [outer, n, inner] = [0, 1, 2].map(|axis| y.shape()[axis]);
-    let tile::Tile { rows, cols, warps } = tile::tile(y.device(), x.dtype().bytes(), n, inner);
+    let Tile { rows, cols, warps } = Tile::of(&chip(y.device()), x.dtype().bytes(), n, inner);
     let grid = Grid::x(outer * n.div_ceil(rows) * inner.div_ceil(cols));
     let args = [super::own_view(x, false), super::own_view(index, false), super::own_view(y, true)];
     let (kernel, consts) = (&device::take_slices::KERNEL, [rows as i64, cols as i64]);

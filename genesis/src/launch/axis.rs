@@ -79,17 +79,6 @@ impl Axis {
         let row = |o: usize| (0..self.kernel).map(move |k| (self.look(o, k), 1.0));
         Table::of([self.input, self.output], self.kernel, row)
     }
-
-    /// For each element of the input which window sees it at each place.
-    pub(crate) fn seen_by(&self) -> Result<Table> {
-        let window = |i: usize, k: usize| {
-            let start = (i + self.before).checked_sub(k * self.dilation)?;
-            let o = start / self.stride;
-            (start.is_multiple_of(self.stride) && o < self.output).then_some(o)
-        };
-        let row = |i: usize| (0..self.kernel).map(move |k| (window(i, k), 1.0));
-        Table::of([self.output, self.input], self.kernel, row)
-    }
 }
 
 fn too_large(op: &str, span: usize, padded: usize) -> Error {

@@ -18,7 +18,7 @@ use genesis_kernel::runtime::{share_items, threads_here};
 use genesis_kernel::trace;
 
 use self::lanes::Lines;
-use self::loops::{CHANNEL_VECTORS, Loops, Number, Run, Tile, Turn, WIDE, Weights};
+use self::loops::{CHANNEL_VECTORS, Dots, Loops, Number, Run, Tile, Turn, WIDE, Weights};
 use self::plan::{Image, Pass, Plan, Positions, tiles};
 use super::cast;
 use super::convolution::{Convolution, Part};
@@ -252,6 +252,12 @@ impl<T: Number> Job<'_, T> {
             let (group, first) = (rest / slices, rest % slices * wide);
             let slice = Slice { group, first, channels: wide.min(outputs - first) };
             let images = part * share..((part + 1) * share).min(batch);
+            // Vectors of a few channels would be mostly empty.
+            if 2 * slice.channels <= self.loops.lanes()
+                && self.by_positions(&plan, &passes[0], (&x, &dy), images.clone(), &slice, to)
+            {
+                return;
+            }
             self.slice(&plan, &passes[0], (&x, &dy), images, &slice, to);
         };
         self.share_out(rows.collect(), task);
@@ -305,6 +311,79 @@ impl<T: Number> Job<'_, T> {
                 }
             }
         });
+    }
+
+    /// [`Job::slice`] by vectors of positions, channel by channel; false where sums are not finite: what is not a
+    /// window's is multiplied by 0 here.
+    fn by_positions(
+        &self,
+        plan: &Plan,
+        pass: &Pass,
+        (x, dy): (&Images<'_, T>, &Images<'_, T>),
+        images: Range<usize>,
+        slice: &Slice,
+        to: &mut [T],
+    ) -> bool {
+        let (lanes, places) = (self.loops.lanes(), self.loops.places());
+        let mut offsets = pass.offsets.clone();
+        let wanted = offsets.len();
+        // A tile of the last places has some of them again.
+        offsets.resize(wanted.next_multiple_of(places), offsets[0]);
+        let bands: Vec<Vec<Run>> = plan.bands.iter().map(|band| plan.lines(pass, band)).collect();
+        let end = |lines: &Vec<Run>| lines.last().map_or(0, |line| line.at + line.n);
+        let most = bands.iter().map(end).max().unwrap_or(0).next_multiple_of(lanes);
+        let each = offsets.len() * lanes;
+        let copied = plan.copied(lanes);
+        scratch::with([copied, most + slice.channels * each], |copy, rest: &mut [T]| {
+            let (spread, sums) = rest.split_at_mut(most);
+            sums.fill(T::ZERO);
+            copy[copied - lanes..].fill(T::ZERO);
+            for image in images {
+                for (band, lines) in plan.bands.iter().zip(&bands) {
+                    let from = x.image(image, slice.group * plan.channels);
+                    plan.copy(band, &from, copy, self.loops);
+                    let first = slice.group * self.shape.outputs + slice.first;
+                    for (channel, sums) in sums.chunks_exact_mut(each).enumerate() {
+                        let spread = &mut spread[..end(lines).next_multiple_of(lanes)];
+                        self.spread(&dy.image(image, first + channel), lines, spread);
+                        let tiles = offsets.chunks_exact(places);
+                        for (offsets, sums) in tiles.zip(sums.chunks_exact_mut(places * lanes)) {
+                            self.loops.dots(Dots { dy: spread, seen: copy, offsets, sums });
+                        }
+                    }
+                }
+            }
+            let mut is_finite = true;
+            for (to, sums) in to.chunks_exact_mut(wanted).zip(sums.chunks_exact(each)) {
+                for (to, vector) in to.iter_mut().zip(sums.chunks_exact(lanes)) {
+                    *to = T::ZERO;
+                    vector.iter().for_each(|&more| *to += more);
+                    is_finite &= to.is_finite();
+                }
+            }
+            is_finite
+        })
+    }
+
+    /// Puts the positions of these lines where they are on the grid, among zeros.
+    fn spread(&self, dy: &Image<'_, T>, lines: &[Run], to: &mut [T]) {
+        to.fill(T::ZERO);
+        let [_, down, across] = self.shape.axes.map(|axis| axis.output);
+        let [_, depth, high, wide] = dy.strides;
+        for line in lines {
+            let (row, j) = (line.to / across, line.to % across);
+            let (d, i) = (row / down, row % down);
+            let skipped = d as isize * depth + i as isize * high + j as isize * wide;
+            let to = &mut to[line.at..][..line.n];
+            if wide == 1 {
+                let from = Lines { elements: dy.elements, first: dy.first + skipped, apart: 0 };
+                to.copy_from_slice(from.row(0, line.n));
+                continue;
+            }
+            for (p, to) in to.iter_mut().enumerate() {
+                *to = dy.elements[(dy.first + skipped + p as isize * wide) as usize];
+            }
+        }
     }
 
     /// Puts the channels of a slice next to each other for each position of these lines; gives how many

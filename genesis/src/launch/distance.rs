@@ -2,9 +2,11 @@
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::runtime::Arg;
+use genesis_kernel::tuning::elementwise::Tile;
 use kernels::distance as device;
 
+use super::config::chip;
 use super::{accumulate_dtype, launch_with, own_view};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -32,10 +34,7 @@ pub(crate) fn distances_bwd(of: [&Tensor; 4], dx: &Tensor, p: f64) -> Result<()>
 }
 
 fn tiled(kernel: &'static KernelDef, of: &[&Tensor], to: &Tensor, p: f64) -> Result<()> {
-    let [rows, cols] = match to.device() {
-        Device::Cpu => [8, 64],
-        _ => [32, 64],
-    };
+    let [rows, cols] = Tile::of_distances(&chip(to.device()));
     let [planes, m, n] = [0, 1, 2].map(|axis| to.shape()[axis]);
     let grid = Grid::x(planes * m.div_ceil(rows) * n.div_ceil(cols));
     let mut args: Vec<Arg> = of.iter().map(|t| own_view(t, false)).collect();

@@ -2,14 +2,12 @@
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::tuning::linear::FEW_ROWS;
 
 use super::deferred_norm::{DeferredNorm, Gain};
 use super::{number, reduce, turned, view, view_of};
 use crate::error::Result;
 use crate::tensor::Tensor;
-
-/// Rows that are bound by reading the weight.
-pub(super) const FEW_ROWS: usize = 16;
 
 /// The activation of a gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,9 +3,11 @@
 use genesis_kernel::compose::Form;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::tuning::elementwise::{Flat, Tile};
+use genesis_kernel::tuning::reductions::Reduction;
 
-use super::reduce::Cut;
-use super::{base, launch_with, tile};
+use super::config::chip;
+use super::{base, launch_with};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -40,24 +42,20 @@ const FOLDED: usize = 4096;
 impl Walk {
     /// How the walk is cut on a device.
     pub(crate) fn size(&self, device: Device) -> Size {
-        let [d0, d1, rows, cols] = self.dims;
+        let ([d0, d1, rows, cols], chip) = (self.dims, &chip(device));
         match self.form {
             Form::Flat => {
-                let tile::Flat { block, warps } = match self.tensors {
-                    ..4 => tile::flat(device, self.bytes),
-                    _ => tile::flat_of_many(device, self.bytes),
-                };
+                let Flat { block, warps } = Flat::of_tensors(chip, self.tensors, self.bytes);
                 Size { consts: vec![block as i64], grid: cols.div_ceil(block), parts: 1, warps }
             }
             Form::Matrix | Form::Strided => {
-                let tile::Tile { rows: m, cols: n, warps } =
-                    tile::tile(device, self.bytes, rows, cols);
+                let Tile { rows: m, cols: n, warps } = Tile::of(chip, self.bytes, rows, cols);
                 let grid = d0 * d1 * rows.div_ceil(m) * cols.div_ceil(n);
                 Size { consts: vec![m as i64, n as i64], grid, parts: 1, warps }
             }
             Form::Rows(_) => {
-                let Cut { rows: m, cols: n, parts, warps } =
-                    Cut::of(device, rows, cols, 1, self.bytes);
+                let Reduction { rows: m, cols: n, parts, warps } =
+                    Reduction::of(chip, [rows, cols, 1], self.bytes);
                 let n = n.min(FOLDED);
                 let consts = vec![m as i64, n as i64];
                 Size { consts, grid: rows.div_ceil(m) * parts, parts, warps }

@@ -6,9 +6,11 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::knobs;
 use genesis_kernel::runtime::{Arg, Device, PtrArg};
+use genesis_kernel::tuning::elementwise::Flat;
 use kernels::many::ROW;
 
-use super::{base, launch_with, pointer, tile};
+use super::config::chip;
+use super::{base, launch_with, pointer};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -30,7 +32,7 @@ pub(crate) struct Cut {
 impl Cut {
     /// For tensors whose widest elements have this many bytes.
     pub(crate) fn new(device: Device, bytes: usize) -> Cut {
-        let tile::Flat { block, warps } = tile::flat_of_many(device, bytes);
+        let Flat { block, warps } = Flat::of_many(&chip(device), bytes);
         Cut { block, chunk: BLOCKS * block, warps }
     }
 

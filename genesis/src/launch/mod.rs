@@ -1,7 +1,10 @@
 //! From tensors to launches: block sizes, grids, views. The only module of the framework that launches.
 
 pub(crate) mod along;
+mod axes;
 pub(crate) mod axis;
+pub(crate) mod columns;
+mod columns_cpu;
 pub(crate) mod config;
 pub(crate) mod conv;
 mod conv_cpu;
@@ -9,8 +12,10 @@ pub(crate) mod convolution;
 pub(crate) mod deferred_norm;
 pub(crate) mod distance;
 pub(crate) mod epilogue;
+mod face;
 pub(crate) mod fused;
 mod gemm;
+pub(crate) mod grid_sample;
 pub(crate) mod linear_rows;
 pub(crate) mod linear_tiles;
 pub(crate) mod many;
@@ -18,19 +23,22 @@ pub(crate) mod planes;
 pub(crate) mod quantized;
 pub(crate) mod quantized_tiles;
 mod reduce;
-pub(crate) mod rows;
-mod tile;
 pub(crate) mod window;
 mod window_cpu;
 
 use genesis_kernel::compose::indirect;
-use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::ir::{DType, MAX_RANK, Scalar};
 use genesis_kernel::kernel::{DenseLaunch, Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::tuning::elementwise::{Flat, Tile};
+use genesis_kernel::tuning::products::{self, split_k};
+use genesis_kernel::tuning::rows::KeptRows;
 
-pub(crate) use self::config::MAX_ROW;
+use self::config::chip;
 pub(crate) use self::gemm::matmul_cpu;
-pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
+pub(crate) use self::reduce::{
+    Fold, arg_cols, arg_rows, cumsum, extreme, fold, scan, sum, variance,
+};
 use crate::dispatch::capture;
 use crate::dispatch::trace;
 use crate::error::Result;
@@ -55,10 +63,10 @@ fn scalar(dtype: DType, value: f64) -> Arg {
 
 /// A tensor as a view argument with other extents and strides over the same first element.
 fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
-    let mut dims = [0; 4];
+    let mut dims = [0; MAX_RANK];
     dims.iter_mut().zip(shape).for_each(|(dim, &extent)| *dim = extent as i64);
-    let view = ViewArg::new(base(t, mutable), &dims[..shape.len().min(4)], strides);
-    Arg::View(view.expect("views here have at most 4 axes"))
+    let view = ViewArg::new(base(t, mutable), &dims[..shape.len().min(MAX_RANK)], strides);
+    Arg::View(view.expect("views here have at most as many axes as kernels take"))
 }
 
 /// The first element of a tensor.
@@ -174,7 +182,7 @@ fn flat(
     numbers: &[Arg],
 ) -> Result<()> {
     let bytes = widest(inputs.iter().copied().chain([out]));
-    let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
+    let Flat { block, warps } = Flat::of_few(&chip(out.device()), bytes);
     let programs = out.numel().div_ceil(block);
     let consts = [block as i64];
     if numbers.is_empty() && !capture::has_cells() && !trace::records(out) {
@@ -243,9 +251,12 @@ pub(crate) fn by_steps(
     }
     let layouts: Vec<&Layout> = inputs.iter().chain([&out]).map(|t| t.layout()).collect();
     let (mut shape, mut strides) = collapse(&layouts);
-    let turned = steps == Steps::Few && tile::face(&mut shape, &mut strides);
     if shape.len() > 4 {
-        return halves(kernel, dtypes, inputs, out, numbers);
+        return laid_out(steps, kernel, dtypes, inputs, out, numbers);
+    }
+    let turned = steps == Steps::Few && face::face(&mut shape, &mut strides);
+    if !turned {
+        face::heighten(&mut shape, &mut strides);
     }
     let pad = 4 - shape.len();
     let dims: Vec<usize> = std::iter::repeat_n(1, pad).chain(shape).collect();
@@ -256,31 +267,48 @@ pub(crate) fn by_steps(
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
     let bytes = widest(inputs.iter().copied().chain([out]));
-    let tile::Tile { rows, cols, warps } = match steps {
-        Steps::Many => tile::of_many_steps(out.device(), dims[2], dims[3]),
-        Steps::Few if turned => tile::turned(out.device()),
-        Steps::Few => tile::tile(out.device(), bytes, dims[2], dims[3]),
+    let chip = &chip(out.device());
+    let Tile { rows, cols, warps } = match steps {
+        Steps::Many => Tile::of_many_steps(chip, dims[2], dims[3]),
+        Steps::Few if turned => Tile::transposed(chip),
+        Steps::Few => Tile::of(chip, bytes, dims[2], dims[3]),
     };
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
     let consts = [rows as i64, cols as i64];
     launch_with(kernel, out, Grid::x(grid), dtypes, &consts, warps, &args)
 }
 
-/// Cuts a tensor of too many axes along the first, one slice a launch.
-fn halves(
+/// A kernel on tensors of more axes than it walks: of dense copies of those that have the most.
+fn laid_out(
+    steps: Steps,
     kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
-    for index in 0..out.shape()[0] {
-        let parts: Result<Vec<Tensor>> = inputs.iter().map(|t| t.select(0, index)).collect();
-        let parts = parts?;
-        let refs: Vec<&Tensor> = parts.iter().collect();
-        strided(kernel, dtypes, &refs, &out.select(0, index)?, numbers)?;
+    let mut operands: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
+    while lay_out_one(&mut operands)? {
+        let refs: Vec<&Tensor> = operands.iter().collect();
+        let layouts: Vec<&Layout> = refs.iter().chain([&out]).map(|t| t.layout()).collect();
+        if collapse(&layouts).0.len() <= 4 {
+            return by_steps(steps, kernel, dtypes, &refs, out, numbers);
+        }
     }
-    Ok(())
+    let refs: Vec<&Tensor> = operands.iter().collect();
+    let dense = Tensor::uninitialized(out.shape(), (out.dtype(), out.device()))?;
+    by_steps(steps, kernel, dtypes, &refs, &dense, numbers)?;
+    cast(&dense, out)
+}
+
+/// A dense copy of the operand that has the most axes in memory, in its place; false where all are dense.
+fn lay_out_one(operands: &mut [Tensor]) -> Result<bool> {
+    let scattered = operands.iter_mut().filter(|t| !t.is_contiguous());
+    let Some(widest) = scattered.max_by_key(|t| axes::own_axes(t)) else { return Ok(false) };
+    let dense = Tensor::uninitialized(widest.shape(), (widest.dtype(), widest.device()))?;
+    cast(widest, &dense)?;
+    *widest = dense;
+    Ok(true)
 }
 
 type Pair = (&'static KernelDef, &'static KernelDef);
@@ -339,7 +367,7 @@ fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tenso
         [step, 0] if step != 0 => (column, m, step),
         _ => return Ok(false),
     };
-    let tile::Tile { rows, cols, warps } = tile::tile(z.device(), z.dtype().bytes(), m, n);
+    let Tile { rows, cols, warps } = Tile::of(&chip(z.device()), z.dtype().bytes(), m, n);
     let args = [
         view(x, &[m, n], &strides[0], false),
         view(y, &[extent], &[stride], false),
@@ -362,8 +390,7 @@ pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
     }
     let number = [Arg::Scalar(value)];
     if y.numel() > 0 && y.is_contiguous() {
-        let usual = tile::flat(y.device(), y.dtype().bytes()).block;
-        let block = if y.numel() >= 1 << 22 { 8192 } else { usual };
+        let block = Flat::of_fill(&chip(y.device()), y.numel(), y.dtype().bytes());
         let grid = Grid::x(y.numel().div_ceil(block));
         let args = [flat_view(y, true), number[0]];
         let kernel = &kernels::copy::fill_flat::KERNEL;
@@ -382,13 +409,18 @@ pub(crate) fn linspace(y: &Tensor, start: f64, end: f64, step: f64) -> Result<()
     counted(&kernels::copy::linspace_flat::KERNEL, y, &[start, end, step])
 }
 
+/// Writes `base` to the power of numbers from `start` to `end`, as [`linspace`] has them, to a dense vector.
+pub(crate) fn logspace(y: &Tensor, [start, end, step]: [f64; 3], base: f64) -> Result<()> {
+    counted(&kernels::copy::logspace_flat::KERNEL, y, &[start, end, step, base])
+}
+
 /// Fills a dense vector by a kernel that computes each element from its index and some numbers.
 fn counted(kernel: &'static KernelDef, y: &Tensor, numbers: &[f64]) -> Result<()> {
     if y.numel() == 0 {
         return Ok(());
     }
     // Numbers are computed in f64, of which a thread holds few.
-    let block = tile::flat(y.device(), 8).block;
+    let block = Flat::of_few(&chip(y.device()), 8).block;
     let mut args = vec![flat_view(y, true)];
     args.extend(numbers.iter().map(|&number| Arg::Scalar(Scalar::float(DType::F64, number))));
     let grid = Grid::x(y.numel().div_ceil(block));
@@ -397,17 +429,48 @@ fn counted(kernel: &'static KernelDef, y: &Tensor, numbers: &[f64]) -> Result<()
 
 /// Copies, converting; both of one shape, any strides.
 pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
-    if !trace::records(y) && across(x, y)? {
+    let is_dense = all_dense(&[x, y], y.shape());
+    if !trace::records(y) && y.numel() > 0 && !is_dense && (across(x, y)? || scattered(x, y)?) {
         return Ok(());
     }
     let kernels = (&kernels::copy::cast::KERNEL, &kernels::copy::cast_flat::KERNEL);
     either(kernels, &[x.dtype(), y.dtype()], &[x], y, &[])
 }
 
+/// Copies along many axes or short ones; false where they are few and long.
+fn scattered(x: &Tensor, y: &Tensor) -> Result<bool> {
+    if !axes::are_short(x, y) {
+        return Ok(false);
+    }
+    if let Some(walk) = axes::walk(x, y) {
+        let [x_inner, x_outer, y_inner, y_outer] = walk.views;
+        let of =
+            |t, (dims, strides): ([usize; 4], [i64; 4]), mutable| view(t, &dims, &strides, mutable);
+        let args = [
+            of(x, x_inner, false),
+            of(x, x_outer, false),
+            of(y, y_inner, true),
+            of(y, y_outer, false),
+        ];
+        let (kernel, dtypes) = (&kernels::copy::cast_axes::KERNEL, [x.dtype(), y.dtype()]);
+        let grid = Grid::x(walk.programs);
+        launch_with(kernel, y, grid, &dtypes, &walk.consts, walk.warps, &args)?;
+        return Ok(true);
+    }
+    if collapse(&[x.layout(), y.layout()]).0.len() <= 4 {
+        return Ok(false);
+    }
+    // One slice a launch.
+    for index in 0..y.shape()[0] {
+        cast(&x.select(0, index)?, &y.select(0, index)?)?;
+    }
+    Ok(true)
+}
+
 /// Copies where the operand is dense along another axis than the result, by turning tiles; false where
 /// that is not so.
 fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
-    let tile = tile::turned(y.device()).rows;
+    let tile = Tile::transposed(&chip(y.device())).rows;
     let (shape, strides) = collapse(&[x.layout(), y.layout()]);
     if !(2..=4).contains(&shape.len()) {
         return Ok(false);
@@ -437,9 +500,6 @@ fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
     launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
     Ok(true)
 }
-
-/// Products of fewer rows than this run as products of as few columns: `c' = b' a'`.
-const FEW_ROWS: usize = 64;
 
 /// `c = a b` over the last two axes of tensors of rank 3, by the kernel; `c` is as wide as the operands,
 /// or as their sums.
@@ -476,39 +536,19 @@ pub(crate) fn matmul_int8(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     Ok(unsafe { kernel.launch_tuned(&c.device().stream(), &[a.dtype(), c.dtype()], &args) }?)
 }
 
-/// How many parts K is cut into, so that there is a tile for most multiprocessors: a power of two, 1 where
-/// the tiles are enough, or a part would be too short to be worth a store of its sums. The error of a long
-/// sum of f32, which grows with its length, is less of parts too.
+/// Split K: how many parts the sums of a product are made in.
 pub(crate) fn parts(a: &Tensor, c: &Tensor) -> usize {
     let [batch, m, n] = [0, 1, 2].map(|axis| c.shape()[axis]);
-    let k = a.shape()[2];
-    if batch != 1 {
-        return 1;
+    match batch {
+        1 => split_k(&chip(a.device()), [m, n, a.shape()[2]], a.dtype().bytes()),
+        _ => 1,
     }
-    let (step, least) = match a.dtype().bytes() {
-        2 => (K_STEP, LEAST_K),
-        bytes => (16 / bytes, LEAST_WIDE_K),
-    };
-    let tiles = match is_swapped(c) {
-        true => n.div_ceil(FEW_ROWS),
-        false => m.div_ceil(128) * n.div_ceil(128),
-    };
-    let wanted = config::multiprocessors(a.device()) / tiles.max(1);
-    let fits = |parts: &usize| k.is_multiple_of(parts * step) && k / parts >= least;
-    [16, 8, 4].into_iter().filter(|&parts| parts <= wanted).find(fits).unwrap_or(1)
 }
-
-/// Elements of K of one step of a tile for tensor cores.
-const K_STEP: usize = 64;
-/// Elements of K of the shortest part.
-const LEAST_K: usize = 1024;
-/// The same of f32 and f64, whose multiply-adds take longer.
-const LEAST_WIDE_K: usize = 512;
 
 /// Whether a product runs with its operands swapped.
 fn is_swapped(c: &Tensor) -> bool {
     let (m, n) = (c.shape()[1], c.shape()[2]);
-    m < FEW_ROWS && n > m
+    products::is_swapped(m, n)
 }
 
 /// `c = f(a b + bias)` for tensors of rank 3 and a bias of rank 1; `kernels` are for a bias along the rows of
@@ -581,10 +621,7 @@ pub(crate) fn dense(
         return Ok(());
     }
     let bytes = widest(tensors.iter().map(|&(t, _)| t));
-    let tile::Flat { block, warps } = match tensors.len() {
-        ..4 => tile::flat(on.device(), bytes),
-        _ => tile::flat_of_many(on.device(), bytes),
-    };
+    let Flat { block, warps } = Flat::of_tensors(&chip(on.device()), tensors.len(), bytes);
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| flat_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let consts = [&[block as i64], more_consts].concat();
@@ -620,15 +657,34 @@ pub(crate) fn warped_views(
     launch_with(kernel, tensors[0].0, grid, dtypes, consts, num_warps, &args)
 }
 
+/// A kernel on tiles of planes of these extents, by views as they are: its constants are the rows and columns of a tile,
+/// and `more`.
+pub(crate) fn tiled(
+    kernel: &'static KernelDef,
+    [planes, down, across]: [usize; 3],
+    dtypes: &[DType],
+    more: &[i64],
+    tensors: &[(&Tensor, bool)],
+    numbers: &[Arg],
+) -> Result<()> {
+    // The registers of a thread hold a piece of each tensor.
+    let bytes = (widest(tensors.iter().map(|&(t, _)| t)) * tensors.len()).min(16);
+    let Tile { rows, cols, warps } = Tile::of(&chip(tensors[0].0.device()), bytes, down, across);
+    let grid = Grid::x(planes * down.div_ceil(rows) * across.div_ceil(cols));
+    let consts = [&[rows as i64, cols as i64], more].concat();
+    warped_views(kernel, grid, dtypes, &consts, warps, tensors, numbers)
+}
+
 /// A kernel on rows that it keeps, by the choices for them; operands, then numbers.
 pub(crate) fn kept_rows(
     kernel: &'static KernelDef,
     dtypes: &[DType],
-    kept: rows::KeptRows,
+    kept: KeptRows,
     tensors: &[(&Tensor, bool)],
     numbers: &[Arg],
 ) -> Result<()> {
-    let rows::KeptRows { rows, cols, options } = kept;
+    let KeptRows { rows, cols, warps, cluster } = kept;
+    let options = LaunchOptions { num_warps: warps, cluster, ..LaunchOptions::default() };
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let grid = Grid::x(tensors[0].0.shape()[0].div_ceil(rows));

@@ -13,9 +13,6 @@ pub(crate) struct Planes<'t> {
     pub(crate) is_by_row: bool,
 }
 
-/// Outputs of a tile on a GPU.
-pub(super) const BM: usize = 64;
-
 impl Planes<'_> {
     pub(super) fn parts(&self) -> usize {
         self.scales.shape()[1]

@@ -4,25 +4,23 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::Device;
+use genesis_kernel::tuning::linear::{
+    ANY_QUANTIZED_STEP, CPU_OUTPUTS_OF_A_QUANTIZED_ROW, OUTPUTS, cpu_groups, cpu_outputs, cpu_rows,
+    tile_rows,
+};
 use kernels::quantized as device;
 
 use super::epilogue::{Epilogue, Fusion};
-use super::linear_rows::{aligned, groups_at_once, outs_at_once, rows_at_once, tile_rows};
-use super::planes::{BM, Planes};
-use super::quantized_tiles::{Steps, quantized_tiles};
+use super::linear_rows::aligned;
+use super::planes::Planes;
+use super::quantized_tiles::{quantized_tiles, steps};
 use super::{launch_as, number, own_view, views};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Outputs of a program of a processor with one row: of weights that no cache holds, 8 bits at K = 576, 16
-/// outputs take 36 GMAC/s on 2 cores of Zen 5, 8 take 19.
-const OUTS_OF_A_ROW: usize = 16;
-/// Elements of K of a step on a GPU, where groups are no longer.
-const BK: usize = 64;
-
 /// Groups of `lanes` that a processor takes at once: as many as it may that divide all.
 fn whole_groups(groups: usize, lanes: usize) -> usize {
-    let most = groups_at_once(groups, lanes);
+    let most = cpu_groups(groups, lanes);
     (1..=most).rev().find(|&at_once| groups.is_multiple_of(at_once)).unwrap_or(1)
 }
 
@@ -41,8 +39,8 @@ pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> R
     let zero = [number(DType::F32, f64::from(w.zero))];
     let [bits, has_mins] = w.form();
     if y.device() == Device::Cpu {
-        let rows = rows_at_once(n);
-        let outs = if rows == 1 { OUTS_OF_A_ROW } else { outs_at_once(rows) };
+        let rows = cpu_rows(n);
+        let outs = if rows == 1 { CPU_OUTPUTS_OF_A_QUANTIZED_ROW } else { cpu_outputs(rows) };
         let shape = [rows, outs, whole_groups(groups, lanes * parts), lanes, vector(lanes)];
         let consts = [&shape.map(|c| c as i64)[..], &[bits, has_mins]].concat();
         let x = x.reshape(&[n, parts, groups, lanes])?;
@@ -57,17 +55,17 @@ pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> R
         ];
         return views(&device::quantized_rows::KERNEL, grid, &dtypes, &consts, &tensors, &zero);
     }
-    if let Some(steps) = Steps::of(x.dtype(), w) {
+    if let Some(steps) = steps(x.dtype(), w) {
         return quantized_tiles(x, (w, steps), bias, y, Fusion::of(Epilogue::Nothing));
     }
     let x = aligned(x)?.reshape(&[n, parts, groups * lanes])?;
-    let (rows, at_once) = (tile_rows(n), (BK / lanes).max(1));
-    let consts = [BM, rows, at_once * lanes, at_once, lanes].map(|c| c as i64);
+    let (rows, at_once) = (tile_rows(n), (ANY_QUANTIZED_STEP / lanes).max(1));
+    let consts = [OUTPUTS, rows, at_once * lanes, at_once, lanes].map(|c| c as i64);
     let consts = [&consts[..], &[bits, has_mins]].concat();
     let tensors = [&x, w.codes, w.scales, mins, bias];
     let mut args: Vec<_> = tensors.into_iter().map(|t| own_view(t, false)).collect();
     args.extend([own_view(y, true), zero[0]]);
-    let grid = Grid::x(n.div_ceil(rows) * m.div_ceil(BM));
+    let grid = Grid::x(n.div_ceil(rows) * m.div_ceil(OUTPUTS));
     let options =
         LaunchOptions { num_warps: Some(4), num_stages: Some(3), ..LaunchOptions::default() };
     launch_as(&device::quantized_tiles::KERNEL, y, grid, &dtypes, &consts, options, &args)

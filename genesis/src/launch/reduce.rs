@@ -10,71 +10,15 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
-use kernels::{reduce as device, scan as device_scan};
+use genesis_kernel::tuning::reductions::{MAX_SHARED, Reduction, RowTile};
+use kernels::{moments, reduce as device, scan as device_scan};
 
-use super::config::multiprocessors;
-use super::{accumulate_dtype, launch, launch_with, own_view, pointer, scalar, view};
+use super::config::chip;
+use super::{accumulate_dtype, launch_with, number, own_view, pointer, scalar, view};
 use crate::dispatch::trace;
 use crate::error::Result;
 use crate::shape::contiguous_strides;
 use crate::tensor::Tensor;
-
-/// How the middle axis is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cut {
-    /// Rows of a tile: of results where `inner` is 1, else of what is reduced.
-    pub(super) rows: usize,
-    /// Columns of a tile.
-    pub(super) cols: usize,
-    /// Programs that share one tile of results.
-    pub(super) parts: usize,
-    /// Warps of a program; the compiler chooses where absent.
-    pub(super) warps: Option<u32>,
-}
-
-/// The most programs that share a sum: the last one adds up as many at once.
-const MAX_PARTS: usize = 1024;
-/// The most tiles of results that are shared; each needs a counter.
-pub(super) const MAX_SHARED: usize = 4096;
-
-/// Warps of a program that adds up neighbouring columns, and the bytes that it reads at once: eight
-/// vectors of 16 bytes a thread. Of 8192 x 8192 bf16 half as many bytes, or twice the warps for as
-/// many, reach 0.96 and 0.88 of that.
-const WARPS_OF_COLUMNS: u32 = 4;
-const BYTES_OF_COLUMNS: usize = 16 << 10;
-
-impl Cut {
-    pub(super) fn of(on: Device, outer: usize, n: usize, inner: usize, bytes: usize) -> Cut {
-        // Enough for four programs of 256 threads on every multiprocessor.
-        let wanted = 4 * multiprocessors(on);
-        if inner == 1 {
-            let cols = n.next_power_of_two().clamp(16, 4096);
-            let rows = (4096 / cols).min(outer.next_power_of_two()).min(64);
-            let parts = shares(wanted, outer.div_ceil(rows), n.div_ceil(cols));
-            // A row of two steps is read at once.
-            let is_double = parts == 1 && n.next_power_of_two() == 8192 && on != Device::Cpu;
-            let cols = if is_double { 8192 } else { cols };
-            let rows = if parts > 1 { 1 } else { rows };
-            return Cut { rows, cols, parts, warps: None };
-        }
-        let cols = inner.next_power_of_two().clamp(16, 128);
-        let is_cpu = on == Device::Cpu;
-        let most = if is_cpu { 32 } else { BYTES_OF_COLUMNS / (128 * bytes) };
-        let rows = n.next_power_of_two().min(most);
-        let tiles = inner.div_ceil(cols) * outer;
-        let parts = shares(wanted, tiles, n.div_ceil(rows)).min(64);
-        let is_full = !is_cpu && rows * cols * bytes == BYTES_OF_COLUMNS;
-        Cut { rows, cols, parts, warps: is_full.then_some(WARPS_OF_COLUMNS) }
-    }
-}
-
-/// Programs for each of `tiles` so that there are about `wanted`, none without one of `steps`.
-fn shares(wanted: usize, tiles: usize, steps: usize) -> usize {
-    if tiles == 0 || tiles > MAX_SHARED || 2 * tiles > wanted || steps < 2 {
-        return 1;
-    }
-    (wanted / tiles).min(steps).min(MAX_PARTS)
-}
 
 /// `y = scale * sum(x)` over the middle axis of `x: [outer, n, inner]`, with a dense `y: [outer, inner]`
 /// of any dtype.
@@ -90,57 +34,171 @@ pub(crate) fn sum(x: &Tensor, y: &Tensor, scale: f64) -> Result<()> {
     if outer * inner == 0 {
         return Ok(());
     }
-    let cut = Cut::of(x.device(), outer, n, inner, x.dtype().bytes());
+    let cut = Reduction::of(&chip(x.device()), [outer, n, inner], x.dtype().bytes());
     if cut.parts == 1 {
         let kernels = (&device::sum_rows::KERNEL, &device::sum_cols::KERNEL);
         return alone(kernels, cut, &dtypes, x, y, &[number]);
     }
-    let tiles = outer * if inner == 1 { 1 } else { inner.div_ceil(cut.cols) };
-    let done = counters(x.device(), tiles)?;
-    let done = pointer(&done, true);
-    let most = cut.parts.next_power_of_two() as i64;
-    if inner == 1 {
-        let partial = Tensor::uninitialized(&[outer, cut.parts], (wide, x.device()))?;
-        let args = [line(x), own_view(&partial, true), done, results(y), number];
-        let grid = Grid::xy(cut.parts, outer);
-        let consts = [cut.cols as i64, most];
-        return launch(&device::sum_rows_shared::KERNEL, y, grid, &dtypes, &consts, &args);
-    }
-    let partial = Tensor::uninitialized(&[outer, cut.parts, inner], (wide, x.device()))?;
-    let args = [own_view(x, false), own_view(&partial, true), done, table(y, outer, inner), number];
-    let grid = Grid::xyz(inner.div_ceil(cut.cols), outer, cut.parts);
-    let consts = [cut.rows as i64, cut.cols as i64, most];
-    launch_with(&device::sum_cols_shared::KERNEL, y, grid, &dtypes, &consts, cut.warps, &args)
+    let kernels = [&device::sum_rows_shared::KERNEL, &device::sum_cols_shared::KERNEL];
+    shared(kernels, cut, &dtypes, wide, x, y, &[number])
 }
 
-/// The extreme over the middle axis of `x: [outer, n, inner]`, with `y: [outer, inner]`.
-pub(crate) fn extreme(
-    rows: &'static KernelDef,
-    cols: &'static KernelDef,
+/// The kernels of a reduction: of rows, of columns, and those whose programs share a result.
+pub(crate) type Fold = [&'static KernelDef; 4];
+
+/// What `fold` makes of the middle axis of `x: [outer, n, inner]`, with a dense `y: [outer, inner]`; `dtypes` are those
+/// of the kernels, and `wide` is the one that parts of a result are kept in.
+pub(crate) fn fold(
+    fold: Fold,
+    dtypes: &[DType],
+    wide: DType,
     x: &Tensor,
     y: &Tensor,
 ) -> Result<()> {
-    if trace::records(y) {
-        return trace::extreme((rows, cols), x, y);
-    }
     if y.numel() == 0 {
         return Ok(());
     }
-    let (device, bytes) = (x.device(), x.dtype().bytes());
-    let cut = Cut::of(device, x.shape()[0], x.shape()[1], x.shape()[2], bytes);
-    alone((rows, cols), cut, &[x.dtype()], x, y, &[])
+    let [rows, cols, rows_shared, cols_shared] = fold;
+    let bytes = x.dtype().bytes().max(wide.bytes()).max(2);
+    let shape = [0, 1, 2].map(|axis| x.shape()[axis]);
+    let cut = Reduction::of(&chip(x.device()), shape, bytes);
+    if cut.parts == 1 {
+        return alone((rows, cols), cut, dtypes, x, y, &[]);
+    }
+    shared([rows_shared, cols_shared], cut, dtypes, wide, x, y, &[])
+}
+
+/// The extreme over the middle axis of `x: [outer, n, inner]`, with `y: [outer, inner]`.
+pub(crate) fn extreme(kernels: Fold, x: &Tensor, y: &Tensor) -> Result<()> {
+    if trace::records(y) {
+        return trace::extreme(kernels, x, y);
+    }
+    fold(kernels, &[x.dtype()], x.dtype(), x, y)
+}
+
+/// Results that several programs share, by kernels for rows and for columns.
+fn shared(
+    [rows, cols]: [&'static KernelDef; 2],
+    cut: Reduction,
+    dtypes: &[DType],
+    wide: DType,
+    x: &Tensor,
+    y: &Tensor,
+    numbers: &[Arg],
+) -> Result<()> {
+    let (outer, inner) = (x.shape()[0], x.shape()[2]);
+    let done = counters(x.device(), cut.tiles(outer, inner))?;
+    let done = pointer(&done, true);
+    let most = cut.parts.next_power_of_two() as i64;
+    let partial = Tensor::uninitialized(&cut.of_parts(outer, inner), (wide, x.device()))?;
+    let partial = own_view(&partial, true);
+    let run = |kernel, grid, consts: &[i64], ends: [Arg; 2]| {
+        let args = [&[ends[0], partial, done, ends[1]], numbers].concat();
+        launch_with(kernel, y, grid, dtypes, consts, cut.warps, &args)
+    };
+    if inner == 1 {
+        let consts = [cut.cols as i64, most];
+        return run(rows, Grid::xy(cut.parts, outer), &consts, [line(x), results(y)]);
+    }
+    let grid = Grid::xyz(inner.div_ceil(cut.cols), outer, cut.parts);
+    let consts = [cut.rows as i64, cut.cols as i64, most];
+    run(cols, grid, &consts, [own_view(x, false), table(y, outer, inner)])
+}
+
+/// The kernels of variances: of rows, of columns, and those whose programs share a result.
+const VARIANCE: Fold = [
+    &moments::var_rows::KERNEL,
+    &moments::var_cols::KERNEL,
+    &moments::var_rows_shared::KERNEL,
+    &moments::var_cols_shared::KERNEL,
+];
+
+/// Squared deviations from the mean over the middle axis of `x: [outer, n, inner]`, divided by `divisor`, with `root`
+/// the square root of that, and the mean; both dense, `[outer, inner]`.
+pub(crate) fn variance(
+    x: &Tensor,
+    [var, mean]: [&Tensor; 2],
+    divisor: f64,
+    root: bool,
+) -> Result<()> {
+    let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
+    if outer * inner == 0 {
+        return Ok(());
+    }
+    let wide = accumulate_dtype(x.dtype());
+    let dtypes = [x.dtype(), wide, var.dtype()];
+    // Two numbers are kept for each element of a tile.
+    let mut cut = Reduction::of(&chip(x.device()), [outer, n, inner], 2 * wide.bytes());
+    if inner == 1 && cut.cols * cut.rows > 4096 {
+        cut.cols = 4096;
+    }
+    let (number, root) = (scalar(wide, divisor), i64::from(root));
+    let [rows, cols, rows_shared, cols_shared] = VARIANCE;
+    let is_rows = inner == 1;
+    let of = |t| if is_rows { results(t) } else { table(t, outer, inner) };
+    let (from, var_arg, mean_arg) =
+        (if is_rows { line(x) } else { own_view(x, false) }, of(var), of(mean));
+    if cut.parts == 1 {
+        let grid = match is_rows {
+            true => Grid::x(outer.div_ceil(cut.rows)),
+            false => Grid::xy(inner.div_ceil(cut.cols), outer),
+        };
+        let consts = [cut.rows as i64, cut.cols as i64, root];
+        let args = [from, var_arg, mean_arg, number];
+        let kernel = if is_rows { rows } else { cols };
+        return launch_with(kernel, var, grid, &dtypes, &consts, cut.warps, &args);
+    }
+    let done = counters(x.device(), cut.tiles(outer, inner))?;
+    let parts = || Tensor::uninitialized(&cut.of_parts(outer, inner), (wide, x.device()));
+    let (means, deviations) = (parts()?, parts()?);
+    let [means, deviations] = [&means, &deviations].map(|t| own_view(t, true));
+    let args = [from, means, deviations, pointer(&done, true), var_arg, mean_arg, number];
+    let (kernel, grid, consts) = match is_rows {
+        true => {
+            let consts = [cut.cols as i64, cut.parts.next_power_of_two() as i64, root];
+            (rows_shared, Grid::xy(cut.parts, outer), consts)
+        }
+        false => {
+            let grid = Grid::xyz(inner.div_ceil(cut.cols), outer, cut.parts);
+            (cols_shared, grid, [cut.rows as i64, cut.cols as i64, root])
+        }
+    };
+    launch_with(kernel, var, grid, &dtypes, &consts, cut.warps, &args)
+}
+
+/// The index of the extreme over the middle axis of `x: [outer, n, inner]`, with a dense `y: [outer, inner]`, by kernels
+/// for columns and for shared ones.
+pub(crate) fn arg_cols(
+    [cols, cols_shared]: [&'static KernelDef; 2],
+    x: &Tensor,
+    y: &Tensor,
+) -> Result<()> {
+    let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
+    // A value and its index for each element of a tile, and what is read.
+    let cut = Reduction::of(&chip(x.device()), [outer, n, inner], 2 * x.dtype().bytes().max(4));
+    let (from, to) = (own_view(x, false), table(y, outer, inner));
+    let consts = [cut.rows as i64, cut.cols as i64];
+    if cut.parts == 1 {
+        let grid = Grid::xy(inner.div_ceil(cut.cols), outer);
+        return launch_with(cols, y, grid, &[x.dtype()], &consts, cut.warps, &[from, to]);
+    }
+    let done = counters(x.device(), cut.tiles(outer, inner))?;
+    let parts = |dtype| Tensor::uninitialized(&cut.of_parts(outer, inner), (dtype, x.device()));
+    let (tops, places) = (parts(x.dtype())?, parts(DType::I32)?);
+    let [tops, places] = [&tops, &places].map(|t| own_view(t, true));
+    let args = [from, tops, places, pointer(&done, true), to];
+    let grid = Grid::xyz(inner.div_ceil(cut.cols), outer, cut.parts);
+    let consts = [&consts[..], &[8]].concat();
+    launch_with(cols_shared, y, grid, &[x.dtype()], &consts, cut.warps, &args)
 }
 
 /// The index of the extreme of each row of `x: [m, n]`.
 pub(crate) fn arg_rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
-    // Two vectors a thread and step: what a thread keeps is wide.
-    let most = if x.device() == Device::Cpu { 4096 } else { 512 * (16 / x.dtype().bytes()) };
-    let cols = n.next_power_of_two().clamp(16, most);
-    let rows = (most / cols).min(m.next_power_of_two()).min(16);
+    let RowTile { rows, cols, warps } =
+        RowTile::of_indices(&chip(x.device()), m, n, x.dtype().bytes());
     let args = [own_view(x, false), results(y)];
     let consts = [rows as i64, cols as i64];
-    let warps = (rows * cols == most && x.device() != Device::Cpu).then_some(8);
     launch_with(kernel, y, Grid::x(m.div_ceil(rows)), &[x.dtype()], &consts, warps, &args)
 }
 
@@ -155,7 +213,42 @@ pub(crate) fn cumsum(x: &Tensor, y: &Tensor, reverse: bool) -> Result<()> {
         (Device::Cpu, DType::F32) => DType::F64,
         (_, dtype) => accumulate_dtype(dtype),
     };
-    scan(kernel, &[x.dtype(), wide], x, y)
+    match parts_of_rows(x) {
+        1 => scan(kernel, &[x.dtype(), wide], x, y),
+        parts => cumsum_by_parts(x, y, reverse, wide, parts),
+    }
+}
+
+/// Programs that keep a GPU busy with rows.
+const BUSY: usize = 512;
+/// Elements of a part of a row, at least.
+const PART: usize = 16_384;
+
+/// Into how many parts each row of `x: [m, n]` is cut for a scan: into some where the rows are too few for a GPU.
+fn parts_of_rows(x: &Tensor) -> usize {
+    let [m, n] = [x.shape()[0], x.shape()[1]];
+    if x.device() == Device::Cpu { 1 } else { (n / PART).min(BUSY / m.max(1)).max(1) }
+}
+
+/// Running sums of rows in parts: their sums, the running sums of those, and each part from there on.
+fn cumsum_by_parts(x: &Tensor, y: &Tensor, reverse: bool, wide: DType, parts: usize) -> Result<()> {
+    let [m, n] = [x.shape()[0], x.shape()[1]];
+    let cols = 256 * (16 / x.dtype().bytes());
+    let part = n.div_ceil(parts).next_multiple_of(cols);
+    let parts = n.div_ceil(part);
+    let (grid, consts, dtypes) = (Grid::x(m * parts), [cols as i64], [x.dtype(), wide]);
+    let length = number(DType::I64, part as f64);
+    let sums = Tensor::uninitialized(&[m, parts], (wide, x.device()))?;
+    let args = [own_view(x, false), pointer(&sums, true), length];
+    launch_with(&device_scan::sum_parts::KERNEL, y, grid, &dtypes, &consts, Some(8), &args)?;
+    let before = Tensor::uninitialized(&[m, parts], (wide, x.device()))?;
+    cumsum(&sums, &before, reverse)?;
+    let kernel = match reverse {
+        false => &device_scan::cumsum_parts::KERNEL,
+        true => &device_scan::cumsum_parts_reverse::KERNEL,
+    };
+    let args = [own_view(x, false), own_view(y, true), pointer(&before, false), length];
+    launch_with(kernel, y, grid, &dtypes, &consts, Some(8), &args)
 }
 
 /// A scan of the rows of `x: [m, n]`.
@@ -166,21 +259,17 @@ pub(crate) fn scan(
     y: &Tensor,
 ) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
-    // One vector a thread and step: then a thread's elements are neighbours, and the scan needs no
-    // other layout than the loads.
-    let most = if x.device() == Device::Cpu { 4096 } else { 256 * (16 / x.dtype().bytes()) };
-    let cols = n.next_power_of_two().clamp(16, most);
-    let rows = (most / cols).min(m.next_power_of_two()).min(16);
+    let RowTile { rows, cols, warps } =
+        RowTile::of_scans(&chip(x.device()), m, n, x.dtype().bytes());
     let consts = [rows as i64, cols as i64];
     let args = [own_view(x, false), own_view(y, true)];
-    let warps = (rows * cols == most && x.device() != Device::Cpu).then_some(8);
     launch_with(kernel, y, Grid::x(m.div_ceil(rows)), dtypes, &consts, warps, &args)
 }
 
 /// One program for each tile of results.
 fn alone(
     (rows, cols): (&'static KernelDef, &'static KernelDef),
-    cut: Cut,
+    cut: Reduction,
     dtypes: &[DType],
     x: &Tensor,
     y: &Tensor,
@@ -227,30 +316,4 @@ pub(super) fn counters(on: Device, n: usize) -> Result<Tensor> {
     let zeros = launch_at_once(|| Tensor::zeros(&[MAX_SHARED], (DType::I32, on)))?;
     kept.insert(on, zeros.clone());
     Ok(zeros)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_results_are_shared_among_programs() {
-        let parts = |outer, n, inner| Cut::of(Device::Cuda(0), outer, n, inner, 4).parts;
-        assert_eq!(parts(8192, 8192, 1), 1);
-        assert!(parts(1, 8192 * 8192, 1) >= 400);
-        assert!(parts(1, 2048, 896) > 32);
-        assert!(parts(1, 8192, 8192) > 4);
-        assert_eq!(parts(1, 100, 1), 1);
-    }
-
-    #[test]
-    fn columns_are_read_in_as_many_bytes_for_any_dtype() {
-        let tile = |device, bytes| {
-            let Cut { rows, cols, parts, warps } = Cut::of(device, 1, 8192, 8192, bytes);
-            (rows, cols, parts, warps)
-        };
-        assert_eq!(tile(Device::Cuda(0), 4), (32, 128, 8, Some(4)));
-        assert_eq!(tile(Device::Cuda(0), 2), (64, 128, 8, Some(4)));
-        assert_eq!(tile(Device::Cpu, 2).3, None);
-    }
 }

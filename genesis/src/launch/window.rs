@@ -15,13 +15,15 @@ use crate::dispatch::trace;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Elements of one program.
+/// Results of one program, and elements of a wide window that one looks at together.
 const BLOCK: usize = 512;
+/// Elements of a window from which on a program has one result.
+const WIDE: usize = 64;
 /// Elements of one launch, whose numbers have 32 bits.
 const MOST: usize = 1 << 30;
 
 /// Runs `launch` on parts of tensors `[outer, D, H, W]` along the first axis that are small enough.
-fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor], Grid) -> Result<()>) -> Result<()> {
+fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor]) -> Result<()>) -> Result<()> {
     let outer = tensors[0].shape()[0];
     let each = |t: &Tensor| crate::shape::product(t.shape()[1..].iter());
     let largest = tensors.iter().map(|t| each(t)).max().unwrap_or(1).max(1);
@@ -29,23 +31,43 @@ fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor], Grid) -> Result<()>)
     for first in (0..outer).step_by(step) {
         let cut = |t: &&Tensor| t.narrow(0, first, step.min(outer - first));
         let parts: Vec<Tensor> = tensors.iter().map(cut).collect::<Result<_>>()?;
-        let n = parts[0].numel();
-        if n > 0 {
-            launch(&parts, Grid::x(n.div_ceil(BLOCK)))?;
+        if parts[0].numel() > 0 {
+            launch(&parts)?;
         }
     }
     Ok(())
 }
 
+/// A kernel for results `on`: `many`, a program of which has some of them, or where there is one and windows are wide
+/// `wide`, which has one.
 fn go(
-    kernel: &'static KernelDef,
-    grid: Grid,
+    many: &'static KernelDef,
+    wide: Option<&'static KernelDef>,
+    tables: &[Table; 3],
     dtypes: &[DType],
     on: &Tensor,
     args: &[Arg],
 ) -> Result<()> {
-    let options = LaunchOptions { num_warps: Some(4), ..LaunchOptions::default() };
-    launch_as(kernel, on, grid, dtypes, &[BLOCK as i64], options, args)
+    let [_, down, across] = [0, 1, 2].map(|axis| tables[axis].taps);
+    let is_wide = crate::shape::product(tables.iter().map(|table| &table.taps)) >= WIDE;
+    let width = on.shape()[3];
+    let shares = |across: usize| {
+        let cols = across.next_power_of_two().clamp(1, 128);
+        (BLOCK / cols, cols)
+    };
+    let (kernel, grid, (rows, cols)) = match wide.filter(|_| is_wide) {
+        Some(wide) => {
+            let (rows, cols) = shares(across);
+            (wide, on.numel(), (rows.min(down.next_power_of_two()), cols))
+        }
+        None => {
+            let (rows, cols) = shares(width);
+            (many, (on.numel() / width).div_ceil(rows) * width.div_ceil(cols), (rows, cols))
+        }
+    };
+    let warps = (rows * cols / 128).clamp(1, 4) as u32;
+    let options = LaunchOptions { num_warps: Some(warps), ..LaunchOptions::default() };
+    launch_as(kernel, on, Grid::x(grid), dtypes, &[rows as i64, cols as i64], options, args)
 }
 
 /// Whether these have elements, on the CPU.
@@ -63,10 +85,11 @@ pub(crate) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> Result<()
     for table in tables {
         more.push(sent(Content::Weights(dtypes[1]), table, y.device())?);
     }
-    in_parts(&[y, x], |parts, grid| {
+    in_parts(&[y, x], |parts| {
         let mut args = vec![own_view(&parts[1], false), own_view(&parts[0], true)];
         args.extend(more.iter().map(|table| own_view(table, false)));
-        go(&device::resample::KERNEL, grid, &dtypes, &parts[0], &args)
+        let wide = Some(&device::resample_wide::KERNEL);
+        go(&device::resample::KERNEL, wide, tables, &dtypes, &parts[0], &args)
     })
 }
 
@@ -76,12 +99,13 @@ pub(crate) fn max_pool(tables: &[Table; 3], x: &Tensor, y: &Tensor, which: &Tens
         return Ok(());
     }
     let more = places(tables, y.device())?;
-    in_parts(&[y, x, which], |parts, grid| {
+    in_parts(&[y, x, which], |parts| {
         let [y, x, which] = [&parts[0], &parts[1], &parts[2]];
         let mut args = vec![own_view(x, false), own_view(y, true), pointer(which, true)];
         args.extend(more.iter().map(|table| own_view(table, false)));
         args.push(Arg::Scalar(lowest(y.dtype())));
-        go(&device::max_pool::KERNEL, grid, &[y.dtype()], y, &args)
+        let wide = Some(&device::max_pool_wide::KERNEL);
+        go(&device::max_pool::KERNEL, wide, tables, &[y.dtype()], y, &args)
     })
 }
 
@@ -106,11 +130,11 @@ pub(crate) fn max_pool_bwd(
     }
     let more = places(tables, dx.device())?;
     let dtypes = [dx.dtype(), accumulate_dtype(dx.dtype())];
-    in_parts(&[dx, dy, which], |parts, grid| {
+    in_parts(&[dx, dy, which], |parts| {
         let [dx, dy, which] = [&parts[0], &parts[1], &parts[2]];
         let mut args = vec![own_view(dy, false), pointer(which, false), own_view(dx, true)];
         args.extend(more.iter().map(|table| own_view(table, false)));
-        go(&device::max_pool_bwd::KERNEL, grid, &dtypes, dx, &args)
+        go(&device::max_pool_bwd::KERNEL, None, tables, &dtypes, dx, &args)
     })
 }
 

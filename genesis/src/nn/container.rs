@@ -1,4 +1,4 @@
-//! Modules that hold others: in a row, in a list, under names.
+//! Containers: `Sequential`, `ModuleList`, `ModuleDict`.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! A table of vectors.
+//! Embedding tables.
 
 use super::layer::layers;
 use super::{Module, Parameter, init, watch};

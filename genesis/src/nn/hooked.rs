@@ -1,4 +1,4 @@
-//! A layer with functions of the user before and after it.
+//! Forward hooks: a layer with functions of the user before and after it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};

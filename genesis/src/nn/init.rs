@@ -1,4 +1,4 @@
-//! How parameters start: PyTorch's list, written into tensors in place.
+//! Initializers: PyTorch's list, written into tensors in place.
 //!
 //! A name that ends in `_` fills a tensor that is there; the others make a parameter.
 

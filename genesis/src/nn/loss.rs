@@ -1,4 +1,4 @@
-//! Losses as values with options; each is a tensor's method of the same name.
+//! Losses as modules; each is a tensor's method of the same name.
 //!
 //! A loss that holds weights holds them as plain tensors: it is no module and has no state.
 

@@ -1,4 +1,4 @@
-//! The flag of layers that behave otherwise in training.
+//! The training flag, of layers that behave otherwise in evaluation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! Ops that are functions of other ops, as one kernel.
+//! Composite ops: functions of other ops, fused to one kernel.
 //!
 //! Such an op is written once, as what it is made of: elementwise ops, casts, broadcasts, and perhaps a reduction
 //! of the last axes at the end. [`composite`] runs that description on tensors that stand for others

@@ -1,4 +1,4 @@
-//! Writes into a tensor's own memory.
+//! In-place ops.
 //!
 //! Each counts a version, which is how a backward notices that something it saved is gone. Each is an
 //! ordinary op whose result takes the place of the values, so that where gradients are wanted it is

@@ -1,4 +1,4 @@
-//! Products of rows for inference, of which every row has bits of its own.
+//! Batch-invariant linear layers for inference: the bits of a row do not depend on the rows beside it.
 //!
 //! A row's bits depend on the row and the weight, and on nothing else: not on how many rows stand beside it,
 //! nor on where it stands. So a sequence gets the same logits alone, in a batch and in chunks. How that is

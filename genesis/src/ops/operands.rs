@@ -1,4 +1,4 @@
-//! What ops ask of their operands, and undo for their gradients.
+//! Broadcasting and promotion of operands, and their adjoints for gradients.
 
 use genesis_kernel::ir::DType;
 

@@ -1,4 +1,4 @@
-//! Attention to a cache in pages, which is how language models generate.
+//! Paged attention: the KV cache of generation in pages, as in vLLM.
 //!
 //! The new tokens of several sequences stand one after the other, one of each where all decode, many where
 //! a prompt is read. One kernel computes both. **A token's result is the same bits** whatever other sequences

@@ -1,4 +1,4 @@
-//! Averages of weights over the steps of a training.
+//! Exponential moving averages of weights (EMA).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Parameters in groups, each with options of its own, and their state.
+//! Parameter groups, each with options of its own, and optimizer state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;

@@ -1,4 +1,4 @@
-//! LAMB: Adam whose steps are as long as the weights are large.
+//! LAMB: Adam with a trust ratio a layer.
 
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Arg;

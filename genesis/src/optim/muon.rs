@@ -1,4 +1,4 @@
-//! Muon: momentum, made orthogonal.
+//! Muon: momentum, orthogonalized by Newton-Schulz iterations.
 
 use genesis_kernel::ir::DType;
 

@@ -1,4 +1,4 @@
-//! What a device can do at best.
+//! Rooflines: the peak bandwidth and arithmetic of a device.
 
 use std::sync::OnceLock;
 use std::time::Instant;

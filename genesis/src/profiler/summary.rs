@@ -1,4 +1,4 @@
-//! What to look at, in words.
+//! The summary: bottlenecks, in words.
 
 use std::fmt::Write;
 

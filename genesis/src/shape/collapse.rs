@@ -1,4 +1,4 @@
-//! Joining of neighbouring axes that are walked as one.
+//! Coalescing of neighbouring axes whose strides are those of one.
 
 /// Joins neighbouring axes of a shape that can be counted, where all of these strides walk them as one, and drops
 /// axes of extent 1. Gives the joined shape and the strides.

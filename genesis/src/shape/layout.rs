@@ -1,4 +1,4 @@
-//! Where the elements of a tensor lie in its storage.
+//! Strided layouts: offset, extents and strides.
 //!
 //! Safe code reads and writes memory through these numbers, so that they are never merely computed. Every
 //! layout is checked by [`Layout::new`] or follows from one that was, and holds:

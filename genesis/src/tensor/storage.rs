@@ -1,4 +1,4 @@
-//! Memory that tensors share, and how often it was written in place.
+//! Storage: memory that tensors share, with a version counter of in-place writes.
 
 mod borrows;
 pub(crate) mod products;

@@ -32,10 +32,11 @@ pub(super) const ROWS: &[Row] = &[
     ("softmax", |c| along(c, Tensor::softmax)),
     ("log_softmax", |c| along(c, Tensor::log_softmax)),
     ("nn.functional.linear", |c| {
-        let y = c.x()?.matmul(&turned(c.tensor(1, "weight")?)?)?;
+        let weight = turned(c.tensor(1, "weight")?)?;
         match c.tensor_or_none(2, "bias")? {
-            Some(bias) => one(y.add(bias)),
-            None => Ok(vec![y]),
+            Some(bias) if weight.rank() == 2 => one(c.x()?.matmul_bias(&weight, bias)),
+            Some(bias) => one(c.x()?.matmul(&weight)?.add(bias)),
+            None => one(c.x()?.matmul(&weight)),
         }
     }),
     ("nn.functional.embedding", |c| {

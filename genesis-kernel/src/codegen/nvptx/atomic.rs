@@ -6,8 +6,8 @@
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Order, Rmw, Val};
+use super::collective::Partial;
 use super::lowering::Lowering;
-use super::partial::Partial;
 use super::registers::Registers;
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};

@@ -3,8 +3,8 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Ty, Val};
+use super::collective::Partial;
 use super::lowering::Lowering;
-use super::partial::Partial;
 use super::registers::SHARED;
 use super::thread::{Shuffle, shuffle};
 use crate::Error;

@@ -1,4 +1,4 @@
-//! Loops over multistage buffers whose code is being written.
+//! Multistage loops that are being emitted: their stage indices and indices loaded ahead.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,6 @@
-//! Products of tiles: tensor cores (`mma.sync`) or multiply-adds of each thread's own elements.
+//! Dots: `mma.sync` on tensor cores, or FMAs of each thread's own elements.
 //!
-//! An operand in another layout goes through shared memory once, or was copied there without passing
-//! through registers (see [`MultistageBuffer`](crate::layout::MultistageBuffer)), and each step along K reads the registers
+//! An operand in another layout is staged in shared memory once, or was copied there by `cp.async` (see [`MultistageBuffer`](crate::layout::MultistageBuffer)), and each step along K reads the registers
 //! that it wants, in vectors or by `ldmatrix`, while the step before it multiplies. Which register is
 //! which element is read off the layouts at thread 0: the other threads' elements differ from it by
 //! the same XOR in accumulator and operands.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::llvm::{Block as LlvmBlock, Emitter, Function, Ty, Val};
+use super::collective::Partial;
 use super::copying::Buffers;
-use super::partial::Partial;
 use super::pipeline_state::Copies;
 use super::registers::{GLOBAL, Registers};
 use super::thread::Threads;
@@ -15,7 +15,7 @@ use super::values::Values;
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
-use crate::machine::{Code, PointsTo, SharedMemory};
+use crate::machine::{Code, SharedMemory};
 use crate::target::GpuTarget;
 
 /// A function on its way to LLVM.
@@ -44,7 +44,6 @@ pub(super) struct Facts<'a> {
     pub(super) memory: &'a SharedMemory,
     /// What the threads do, in order.
     pub(super) code: &'a Code,
-    pub(super) points_to: PointsTo<'a>,
     /// How often each value is used.
     pub(super) uses: Vec<u32>,
 }
@@ -57,8 +56,7 @@ impl<'a> Facts<'a> {
         memory: &'a SharedMemory,
         code: &'a Code,
     ) -> Facts<'a> {
-        let points_to = PointsTo::new(lir);
-        Facts { gpu, memory, code, points_to, uses: lir.func.count_uses() }
+        Facts { gpu, memory, code, uses: lir.func.count_uses() }
     }
 }
 

@@ -173,6 +173,7 @@ impl Lowering<'_> {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
                 let on = mask.map(|mask| mask[leader]).filter(|_| guard == Guard::Masked);
+                // LLVM's builder folds the condition where a loop's bounds are constants.
                 let condition = condition.filter(|&on| on != self.e.bool(true));
                 let on = match (on, condition) {
                     (Some(on), Some(condition)) => Some(self.e.and(on, condition)),

@@ -24,11 +24,12 @@
 mod atomic;
 #[cfg(test)]
 mod cluster_tests;
-mod codes;
+mod collective;
 mod control;
 mod convert;
 mod copying;
 mod debug;
+mod dequantize;
 mod dot;
 mod dsmem_store;
 mod float8;
@@ -38,8 +39,7 @@ mod lowering;
 mod memory;
 mod multistage;
 mod narrow;
-mod partial;
-mod ping_pong_tiles;
+mod ping_pong;
 mod pipeline_state;
 mod programmatic_dependent_launch;
 pub mod ptxas;
@@ -66,15 +66,15 @@ pub(crate) use self::programmatic_dependent_launch::waits_for_grid;
 use std::collections::BTreeMap;
 
 use self::registers::{GLOBAL, SHARED};
-use self::setup::WARPGROUP;
-use self::warp_specialization::Args;
+use self::warp_specialization::{Args, Written};
 use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
-use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
+use crate::ir::{Elem, Func, Op, OpKind, TensorMap, Type};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::computing_warps;
-use crate::machine::{self, GridWait, SWIZZLE_ALIGNMENT, SharedMemory};
+use crate::machine::{self, GridWait, Promise, SWIZZLE_ALIGNMENT, SharedMemory};
 use crate::target::GpuTarget;
+use crate::tuning::multiprocessor::{WARP_THREADS, WARPGROUP_WARPS};
 
 /// LLVM's number of the calling convention of a kernel.
 const PTX_KERNEL: u32 = 71;
@@ -111,14 +111,12 @@ pub struct GpuKernel {
 const PASSES: &str = "function(early-cse,instcombine<no-verify-fixpoint>,simplifycfg,gvn,\
                       loop-mssa(licm),simplifycfg,dce)";
 
-/// What it does to a kernel of 16-bit floats: these come in pairs that one instruction adds, and
-/// finding the pairs takes longer than all else (1.6 ms of the softmax).
+/// What it does to a kernel with packed arithmetic, whose pairs it finds.
 const SLP_PASSES: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
                                gvn,loop-mssa(licm),slp-vectorizer,\
                                instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
-/// What it does to a warp-specialized kernel: pipeline state is in stack variables, for mem2reg, and ptxas pairs its
-/// hundreds of accumulators by itself.
+/// What it does to a warp-specialized kernel: pipeline state is in stack variables, for mem2reg.
 const WARP_SPECIALIZED_PASSES: &str = "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
                                gvn,loop-mssa(licm),instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
@@ -185,13 +183,13 @@ impl Module {
         let memory = SharedMemory::of(lir, target)?;
         let shared_bytes = memory.bytes;
         let function = Entry { name: &name, lines };
-        emit(&e, lir, target, function, memory, asserts)?;
+        let written = emit(&e, lir, target, function, memory, asserts)?;
         e.finish_lines();
         e.verify()?;
-        let passes = match () {
-            () if lir.producer.is_some() => WARP_SPECIALIZED_PASSES,
-            () if has_pairs(func) => SLP_PASSES,
-            () => PASSES,
+        let passes = match (lir.producer.is_some(), written.packed_arithmetic) {
+            (true, _) => WARP_SPECIALIZED_PASSES,
+            (false, true) => SLP_PASSES,
+            (false, false) => PASSES,
         };
         e.run_passes(passes, &machine)?;
         integers::legalize(&e);
@@ -199,18 +197,10 @@ impl Module {
     }
 }
 
-/// Whether there are floats of which two fit a register.
-fn has_pairs(func: &Func) -> bool {
-    let is_half = |&value: &Value| {
-        let tile = func.ty(value).as_tile().filter(|tile| !tile.is_ptr());
-        tile.is_some_and(|tile| matches!(tile.dtype(), DType::F16 | DType::BF16))
-    };
-    func.walk().iter().any(|&op| func.op(op).results.iter().any(is_half))
-}
-
 /// Threads of a block: the warps that compute, and a warpgroup that feeds them.
 fn threads(lir: &LayoutIr) -> u32 {
-    32 * computing_warps(lir) + if lir.producer.is_some() { WARPGROUP } else { 0 }
+    let producer = if lir.producer.is_some() { WARPGROUP_WARPS } else { 0 };
+    WARP_THREADS * (computing_warps(lir) + producer)
 }
 
 /// A name that PTX takes.
@@ -235,55 +225,26 @@ fn asserts(func: &Func) -> (BTreeMap<Op, usize>, Vec<String>) {
     (numbers, messages)
 }
 
-/// One parameter of the entry point.
-struct Slot {
-    ty: Ty,
-    /// Promises, for an address.
-    attrs: Option<ParamAttrs>,
-}
-
-/// The parameters of the entry point, by parameter of the kernel.
-fn slots(e: &Emitter, func: &Func) -> Vec<Vec<Slot>> {
-    let address = |attrs: &ParamAttrs| Slot { ty: e.ptr(GLOBAL), attrs: Some(attrs.clone()) };
-    let number = |ty| Slot { ty, attrs: None };
+/// The type of each parameter of the entry point.
+fn types(e: &Emitter, func: &Func) -> Result<Vec<Ty>, Error> {
     let params = func.params.iter().map(|param| match func.ty(param.value) {
-        Type::View { rank, .. } => {
-            let numbers = (0..2 * rank).map(|_| number(e.i64()));
-            [address(&param.attrs)].into_iter().chain(numbers).collect()
-        }
-        Type::Tile(tile) => match tile.elem {
-            Elem::Ptr(_) => vec![address(&param.attrs)],
-            Elem::Data(dtype) => vec![number(e.memory_ty(dtype))],
-        },
+        Type::View { .. } => Err(Error::bug("views are lowered before layouts")),
+        Type::Tile(tile) => Ok(match tile.elem {
+            Elem::Ptr(_) => e.ptr(GLOBAL),
+            Elem::Data(dtype) => e.memory_ty(dtype),
+        }),
     });
     params.collect()
 }
 
-/// Whether programs wait for each other's stores: then memory changes under a program's hands, however
-/// exclusive its parameters are.
-fn is_ordered(func: &Func) -> bool {
-    let uses = func.count_uses();
-    func.walk().into_iter().any(|op| {
-        let data = func.op(op);
-        data.kind.is_atomic() && data.results.iter().any(|result| uses[result.index()] > 0)
-    })
-}
-
-/// `shared` says of each slot whether others may write its memory while a thread uses it. While a kernel waits for the primary
-/// grid, others may write what its loads need an order for.
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, wait): (&[bool], GridWait)) {
-    for ((i, slot), shared) in (0..).zip(slots).zip(shared) {
-        let Some(attrs) = &slot.attrs else { continue };
-        let is_written = wait.orders(attrs);
-        if attrs.readonly && !is_written {
-            e.add_param_attr(function, i, "readonly", 0);
+fn set_attrs(e: &Emitter, function: Function, promises: &[Promise]) {
+    for (i, &Promise { readonly, noalias, align }) in (0..).zip(promises) {
+        let flags = [(readonly, "readonly"), (noalias, "noalias")];
+        for (_, flag) in flags.into_iter().filter(|(is_set, _)| *is_set) {
+            e.add_param_attr(function, i, flag, 0);
         }
-        if (attrs.readonly || (attrs.exclusive && !shared)) && !is_written {
-            e.add_param_attr(function, i, "noalias", 0);
-        }
-        if attrs.multiple_of > 1 {
-            let alignment = 1 << attrs.multiple_of.trailing_zeros().min(12);
-            e.add_param_attr(function, i, "align", alignment);
+        if let Some(align) = align {
+            e.add_param_attr(function, i, "align", align);
         }
     }
 }
@@ -302,18 +263,14 @@ fn emit(
     Entry { name, lines }: Entry<'_>,
     memory: SharedMemory,
     asserts: BTreeMap<Op, usize>,
-) -> Result<(), Error> {
-    let by_param = slots(e, &lir.func);
-    let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
-    let per_param = counts.clone();
-    let mut slots: Vec<Slot> = by_param.into_iter().flatten().collect();
-    let first_map = slots.len();
+) -> Result<Written, Error> {
+    let mut types = types(e, &lir.func)?;
+    let first_map = types.len();
     let n_maps = lir.func.tma.maps.len();
-    slots.extend((0..n_maps).map(|_| Slot { ty: e.ptr(0), attrs: None }));
+    types.extend((0..n_maps).map(|_| e.ptr(0)));
     if !asserts.is_empty() {
-        slots.push(Slot { ty: e.i64(), attrs: None });
+        types.push(e.i64());
     }
-    let types: Vec<Ty> = slots.iter().map(|slot| slot.ty).collect();
     let bytes = e.array(e.i8(), 0);
     let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
     let shared = e.external_global("shared", bytes, SHARED, alignment);
@@ -333,17 +290,12 @@ fn emit(
     let arg = |i: usize| e.param(function, i as u32);
     let args = Args {
         values: (0..first_map).map(arg).collect(),
-        counts,
         maps: (first_map..first_map + n_maps).map(arg).collect(),
-        status: (!asserts.is_empty()).then(|| arg(slots.len() - 1)),
+        status: (!asserts.is_empty()).then(|| arg(types.len() - 1)),
         shared,
     };
     let written = warp_specialization::write(e, lir, target, memory, asserts, args)?;
-    let all = is_ordered(&lir.func);
-    let shared = written.handed_on.iter().zip(&per_param);
-    let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
-    let shared: Vec<bool> = shared.collect();
-    set_attrs(e, function, &slots, (&shared, machine::grid_wait(lir, target)));
+    set_attrs(e, function, &machine::promises(lir, target));
     e.add_attr(function, "nvvm.minctasm", &written.min_blocks.to_string());
-    Ok(())
+    Ok(written)
 }

@@ -2,9 +2,9 @@
 //! memory with one barrier. In a cluster each warp writes its part to every block's memory: see
 //! [`super::dsmem_store`].
 //!
-//! Every thread ends with the result, so nothing is sent back. A region's combination is only known to
-//! be associative, so it goes along the axis from its lowest bit to its highest: each step joins two
-//! runs of neighbors, the lower one on the left. An op is commutative too, so registers go first.
+//! It is an all-reduce: every thread ends with the result. A region's combiner is only known to be associative, so the axis
+//! is reduced from its lowest bit to its highest, each step joining two adjacent runs in order. A built-in combiner is
+//! commutative too, so registers go first.
 //!
 //! ```text
 //! axis of 8 in reg [1] lane [2] warp [4], elements a..h
@@ -13,19 +13,14 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Val};
+use super::collective::{Partial, Parts, at, live, put};
 use super::lowering::Lowering;
-use super::partial::{Partial, Parts, at, live, put};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Combine, DType, Op, OpKind, Value};
 use crate::layout::{HwBit, LANE_BITS, LANES};
 use crate::machine::Across;
 use crate::machine::exchange::{self, Exchange, Step, slot_bytes};
-
-/// Parts that each thread reads all of. Of more than these each lane reads a share, and lanes combine
-/// theirs: of 32 parts a softmax of 8192 columns takes 95 us instead of 183 us, of 16 parts 66 us
-/// instead of 73 us.
-const FEW_PARTS: u32 = 4;
 
 /// By register of the result: the values of each warp, one for each operand.
 type Exchanged = Vec<(usize, Vec<Vec<Val>>)>;
@@ -108,7 +103,7 @@ impl Lowering<'_> {
     pub(super) fn load_partial_results(&mut self, op: Op) -> Result<(), Error> {
         let (mut parts, next) = self.reduction(op)?;
         let exchange = self.exchange_at(op, next)?;
-        self.reduce_warps(op, &exchange, &mut parts)?;
+        self.reduce_warps(op, (&exchange, next), &mut parts)?;
         self.partial.insert(op, Partial::Reduce(parts, next + 1));
         Ok(())
     }
@@ -185,11 +180,12 @@ impl Lowering<'_> {
     fn reduce_warps(
         &mut self,
         op: Op,
-        exchange: &Exchange,
+        (exchange, step): (&Exchange, usize),
         parts: &mut Parts,
     ) -> Result<(), Error> {
         let combine = self.combine_of(op)?;
-        if exchange.parts() <= FEW_PARTS || exchange.lane.iter().any(|&basis| basis != 0) {
+        let shared = self.facts.code.selection.shared_reads.get(&op);
+        if !shared.is_some_and(|steps| steps.contains(&step)) {
             for (reg, all) in self.gather(op, exchange, parts)? {
                 let sum = self.combine_tree(op, combine, all)?;
                 put(parts, reg, &sum);

@@ -1,4 +1,4 @@
-//! What a value is in each thread: one LLVM scalar a register.
+//! SIMT registers of a tile: one LLVM scalar for each register of the layout.
 
 use std::rc::Rc;
 

@@ -1,8 +1,8 @@
 //! Inclusive scans, for any layout.
 //!
-//! The axis is taken bit by bit from the lowest. Before a bit, every element knows its scan within its
-//! run of neighbors and each run knows its total; the bit joins two runs: the elements of the later one
-//! take the earlier one's total, and the totals combine. A reverse scan swaps earlier and later.
+//! A scan by recursive doubling over the bits of the axis, from the lowest. Before a bit, every element has the scan of its run and
+//! each run its total; the bit joins two adjacent runs: the elements of the later one combine with the earlier one's total,
+//! and the totals combine. A reverse scan swaps earlier and later.
 //!
 //! ```text
 //! elements  a  b  c  d        runs of 1
@@ -11,8 +11,8 @@
 //! ```
 
 use super::super::llvm::Val;
+use super::collective::{Partial, Parts, Scan, at, live, put};
 use super::lowering::Lowering;
-use super::partial::{Partial, Parts, Scan, at, live, put};
 use crate::Error;
 use crate::ir::{Op, OpKind};
 use crate::machine::Across;

@@ -1,18 +1,16 @@
-//! What threads do before a role computes anything: mbarriers, the wait for the grid, registers that change hands.
+//! Kernel setup before a role computes anything: mbarrier initialization, `griddepcontrol.wait`, `setmaxnreg`.
 
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::programmatic_dependent_launch;
 use super::thread;
 use crate::Error;
 use crate::machine::{BARRIER_BYTES, Inst};
+use crate::tuning::multiprocessor::WARPGROUP_THREADS;
 
-/// The number of the first warpgroup's order barrier in a main loop; those before are used by others.
-pub(super) const FIRST_TURN: i64 = 6;
-/// Warpgroups that take turns.
+/// The number of the first warpgroup's order barrier in a main loop, a named barrier; those before are used by others.
+pub(super) const FIRST_ORDER_BARRIER: i64 = 6;
+/// Warpgroups of a ping-pong schedule.
 pub(super) const GROUPS: i64 = 2;
-
-/// Threads of four warps, which `wgmma` and the register budget go by.
-pub(super) const WARPGROUP: u32 = 128;
 
 /// What setup is written with.
 pub(super) struct Setup<'a> {
@@ -104,7 +102,7 @@ impl Setup<'_> {
         let (give, begun) = (e.block("first.order"), e.block("begun"));
         e.cond_br(e.icmp(IntPred::Eq, group, e.int(e.i32(), GROUPS - 1)), give, begun);
         e.position(give);
-        thread::arrive_at_named(e, e.int(e.i32(), FIRST_TURN), 2 * WARPGROUP);
+        thread::arrive_at_named(e, e.int(e.i32(), FIRST_ORDER_BARRIER), 2 * WARPGROUP_THREADS);
         e.br(begun);
         e.position(begun);
         Ok(())

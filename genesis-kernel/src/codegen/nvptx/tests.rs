@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ptxas::{self, Assembled};
 use super::*;
-use crate::ir::{Shape, parse};
+use crate::ir::{DType, Shape, parse};
 use crate::layout::{Access, Blocked, blocked_in};
 
 /// Layout IR of a kernel whose tiles have one axis: vectors of `vector` elements, lanes, warps.

@@ -1,7 +1,7 @@
-//! Who a thread is: its number and its block's rank in the cluster, linear maps of them, predicates on
-//! them, shuffles between lanes, and barriers.
+//! Thread indices: `tid.x` and the block's rank in the cluster, F2-linear maps of them, predicates on them, shuffles
+//! between lanes, and barriers.
 //!
-//! What depends on the thread alone is written once, into the entry block, which dominates all code.
+//! What depends on the thread index alone is emitted once, into the entry block, which dominates all code.
 //!
 //! ```text
 //! lane [4, 8, 16, 32, 64] warp [128, 256]   ->   (tid & 127) << 2

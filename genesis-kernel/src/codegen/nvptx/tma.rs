@@ -1,8 +1,14 @@
-//! The copy engine: loads by the producer, stores of accumulators by the consumers.
+//! TMA: `cp.async.bulk.tensor` loads by the producer, stores of accumulators by the consumers.
 //!
-//! One thread issues a copy of each panel of a tile, as a tensor map describes it; the panels follow each
-//! other in shared memory. A load's bytes are counted by its slot's full barrier. How a store goes out, panel by panel, says
-//! machine IR.
+//! One thread issues a copy for each panel (one swizzle atom wide) of a tile, as a tensor map describes it; the panels
+//! follow each other in shared memory. A load's bytes complete a transaction at its stage's full mbarrier. How a store is
+//! staged, panel by panel, machine IR says.
+//!
+//! ```text
+//! tma_load 0 %row, %k : bf16[128x128]
+//!   panel 0    cp.async.bulk.tensor.2d [stage], [map, {k, row}], [full]
+//!   panel 1    cp.async.bulk.tensor.2d [stage + 16384], [map, {k + 64, row}], [full]
+//! ```
 
 use super::super::llvm::Val;
 use super::lowering::Lowering;
@@ -12,7 +18,8 @@ use crate::Error;
 use crate::ir::{Multicast, Op, OpKind, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit};
 use crate::machine::tma_store::Panels;
-use crate::machine::{PANEL_BYTES, PANEL_ROWS, PANELS, Panel};
+use crate::machine::{PANEL_BYTES, PANELS, Panel};
+use crate::tuning::shared::PANEL_ROWS;
 
 /// The widest access of one thread to shared memory, in bytes.
 const WIDEST: u32 = 16;

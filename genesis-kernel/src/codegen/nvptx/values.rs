@@ -1,4 +1,4 @@
-//! What is known of each value while a function is written.
+//! The value map of code generation: registers, scalars and addresses by value of the layout IR.
 
 use std::collections::BTreeMap;
 

@@ -19,21 +19,20 @@ use super::super::elementwise::from_memory;
 use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
 use super::lowering::{Facts, Frame, Lowering};
 use super::pipeline_state::{Copies, PingPongTiles, Pipeline, Role};
-use super::setup::{Setup, WARPGROUP};
+use super::setup::Setup;
 use super::thread::{Threads, uniform_warp};
 use crate::Error;
-use crate::ir::{DType, Elem, Func, Op, Type};
+use crate::ir::{DType, Elem, Func, Op};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::{computing_warps, ping_pong_loop};
 use crate::machine::{self, Code, Program, SharedMemory, WarpSpecialized};
 use crate::target::GpuTarget;
+use crate::tuning::multiprocessor::WARPGROUP_THREADS;
 
 /// What an entry point is called with.
 pub(super) struct Args {
-    /// LLVM's parameters, in the order of the kernel's.
+    /// The kernel's parameters, in their order.
     pub(super) values: Vec<Val>,
-    /// How many of them each parameter of the kernel has.
-    pub(super) counts: Vec<usize>,
     /// Addresses of tensor maps.
     pub(super) maps: Vec<Val>,
     /// Where a failed assertion leaves its number.
@@ -46,8 +45,8 @@ pub(super) struct Args {
 pub(super) struct Written {
     /// Blocks of a multiprocessor that the assembler leaves registers for.
     pub(super) min_blocks: u32,
-    /// Parameters through which threads see each other's stores.
-    pub(super) handed_on: Vec<bool>,
+    /// Whether 16-bit floats are computed with in pairs.
+    pub(super) packed_arithmetic: bool,
 }
 
 /// What the code of each role is generated from.
@@ -132,8 +131,8 @@ impl Kernel<'_> {
         e.position(entry);
         e.br(body);
         let min_blocks = code.selection.min_blocks.unwrap_or(1);
-        let handed_on = lowering.facts.points_to.handed_on();
-        Ok(Written { min_blocks, handed_on })
+        let packed_arithmetic = code.selection.packed_arithmetic;
+        Ok(Written { min_blocks, packed_arithmetic })
     }
 
     fn warp_specialized(&self, roles: &WarpSpecialized) -> Result<Written, Error> {
@@ -194,7 +193,7 @@ impl Kernel<'_> {
     fn numbered(&self, copies: Option<&Copies>) -> Val {
         let e = self.e;
         match copies.is_some_and(|copies| copies.ping_pong_tiles.is_some()) {
-            true => e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1))),
+            true => e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP_THREADS - 1))),
             false => self.tid,
         }
     }
@@ -203,7 +202,7 @@ impl Kernel<'_> {
     fn copies(&self, role: Role, pipelines: &[Pipeline], group: Val) -> Copies {
         let e = self.e;
         pipelines.iter().for_each(|pipeline| pipeline.begin(e, role));
-        let in_group = e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1)));
+        let in_group = e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP_THREADS - 1)));
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
         let (maps, staging) = (self.args.maps.clone(), self.memory.staging);
         let (unit, ping_pong_tiles) = (group, None);
@@ -231,15 +230,13 @@ fn check(func: &Func, code: &Code) -> Result<(), Error> {
 
 fn bind_params(lowering: &mut Lowering<'_>, args: &Args) {
     let func = lowering.func;
-    let mut next = 0;
-    for (param, &count) in func.params.iter().zip(&args.counts) {
-        let mut registers = args.values[next..next + count].to_vec();
-        next += count;
-        if let Type::Tile(tile) = func.ty(param.value)
-            && tile.elem == Elem::Data(DType::Bool)
-        {
-            registers[0] = from_memory(lowering.e, DType::Bool, registers[0]);
-        }
-        lowering.set(param.value, registers);
+    for (param, &value) in func.params.iter().zip(&args.values) {
+        let is_bool =
+            func.ty(param.value).as_tile().is_some_and(|tile| tile.elem == Elem::Data(DType::Bool));
+        let register = match is_bool {
+            true => from_memory(lowering.e, DType::Bool, value),
+            false => value,
+        };
+        lowering.set(param.value, vec![register]);
     }
 }

@@ -1,4 +1,4 @@
-//! Products by `wgmma`: four warps multiply operands that lie in shared memory.
+//! `wgmma.mma_async`: a warpgroup multiplies operands in shared memory; the left one may be in registers.
 //!
 //! An instruction gets each operand as a *descriptor*: where it starts, and the two strides with which
 //! the hardware walks over groups of eight rows. An operand is made of panels `S` bytes wide (see
@@ -16,14 +16,14 @@
 //! wait: neither LLVM nor ptxas may touch an accumulator between the two.
 
 use super::super::llvm::{Emitter, Ty, Val};
+use super::collective::Partial;
 use super::dot::Fragment;
 use super::lowering::Lowering;
-use super::partial::Partial;
 use super::registers::Registers;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Value};
 use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind};
-use crate::machine::{Flight, For, Inst, Mma};
+use crate::machine::{For, Inst, Mma, MmaWait};
 
 /// Rows of one instruction.
 const ROWS: u32 = 64;
@@ -199,23 +199,23 @@ impl<'a> Lowering<'a> {
         };
         let sums = self.get(self.func.op(op).operands[2])?;
         let begins =
-            mma.flight == Flight::Promoted || is_zero(self.func, self.func.op(op).operands[2]);
+            mma.wait == MmaWait::Promoted || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         let e = self.e;
         let unset: Vec<Val> = sums.iter().map(|&sum| e.poison(e.type_of(sum))).collect();
         let before = if begins { &unset } else { &sums[..] };
-        match mma.flight {
+        match mma.wait {
             // These may stay in flight, those of the iteration before may not.
-            Flight::NextIteration => {
+            MmaWait::NextIteration => {
                 let sums = assembly.issue(e, &sums, Some(1));
                 self.result(op, sums)
             }
-            Flight::Promoted => {
+            MmaWait::Promoted => {
                 let products = assembly.issue(e, before, Some(0));
                 self.partial.insert(op, Partial::Registers(products));
                 Ok(())
             }
-            Flight::Iteration => {
+            MmaWait::Iteration => {
                 if mma.awaits_turn {
                     self.await_turn()?;
                 }

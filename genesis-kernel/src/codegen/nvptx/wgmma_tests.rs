@@ -8,6 +8,7 @@ use super::ptxas::{self, Assembled};
 use super::*;
 use crate::ir::{Channel, DType, Multicast, Shape, Tma, TmaLoad, TmaStore, Value, parse};
 use crate::layout::{DotOperand, DotPlan, DotUnit, RegisterOperand, SharedOperand, WgmmaKind, mma};
+use crate::passes::views;
 
 /// A persistent `c = a b`; the parts in capital letters are filled in.
 const MATMUL: &str = "
@@ -144,7 +145,8 @@ impl Config {
         let text = text.replace("BM", &m).replace("BN", &n).replace("BK", &k);
         let text = text.replace("IN", self.dtype.name()).replace("OUT", self.out.name());
         let text = text.replace("PRECISION", precision);
-        let mut func = parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let func = parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let mut func = views::run(&func).unwrap();
         func.tma = self.tma();
         crate::ir::verify::verify(&func).unwrap();
         func
@@ -171,7 +173,7 @@ impl Config {
             a: DotOperand::Shared(self.operand(0)),
             b: DotOperand::Shared(self.operand(1)),
             async_across_iterations: self.async_across_iterations,
-            apart: self.dtype.is_f8() && !self.async_across_iterations,
+            promoted: self.dtype.is_f8() && !self.async_across_iterations,
         };
         let dots =
             func.walk().into_iter().filter(|&op| matches!(func.op(op).kind, OpKind::Dot { .. }));

@@ -8,18 +8,86 @@
 use genesis_macros::device;
 
 use super::super::Tile;
-use super::shared::{is_negative, log1p_wide};
+
+/// `a / b` to one ULP, without the cases of correct rounding: `b` between 2^-126 and 2^126.
+#[device]
+pub fn quotient<S: Shape>(a: Tile<f32, S>, b: Tile<f32, S>) -> Tile<f32, S> {
+    let r = fast::recip(b);
+    let q = a * r;
+    fma(r, fma(-b, q, a), q)
+}
+
+/// Whether the sign bit is set.
+#[device]
+pub fn has_sign_bit<S: Shape>(x: Tile<f32, S>) -> Tile<bool, S> {
+    bitcast::<i32>(x) < 0
+}
+
+/// `e^x` in parts: `2^(n - 2)` and `e^r - 1` with `x = n log(2) + r`; beyond -30 and 100 as there.
+#[device]
+pub fn exp_parts<S: Shape>(x: Tile<f32, S>) -> (Tile<f32, S>, Tile<f32, S>) {
+    let x = minimum(maximum(x, -30.0), 100.0);
+    let n = round(x * 1.442695);
+    let r = fma(n, 1.904654299957768e-9, fma(n, -0.6931471824645996, x));
+    let p = fma(r, 0.0013822736, 0.0083688507);
+    let p = fma(p, r, 0.041668247);
+    let p = fma(p, r, 0.1666652);
+    let p = fma(p, r, 0.49999994);
+    (exp2(n - 2.0), fma(p, r * r, r))
+}
+
+/// `exp(x) - 1`
+#[device]
+pub fn expm1_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let (scale, beyond_one) = exp_parts(x);
+    // The sum loses the sign of a zero.
+    where_(x == 0.0, x, fma(scale, beyond_one, scale - 0.25) * 4.0)
+}
+
+/// The hyperbolic sine, by a quarter of `e = exp(|x|) - 1`: `(e + e / (e + 1)) / 2`.
+#[device]
+pub fn sinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let (scale, beyond_one) = exp_parts(abs(x));
+    let t = fma(scale, beyond_one, scale - 0.25);
+    // Far out the quotient is lost in the sum, and infinity times zero would be no number.
+    let size = fma(minimum(t, 1e30), fast::recip(fma(t, 4.0, 1.0)), t) * 2.0;
+    where_(x < 0.0, -size, where_(x == 0.0, x, size))
+}
+
+/// The hyperbolic cosine, by half of the exponential and a quarter of one over that.
+#[device]
+pub fn cosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let (scale, beyond_one) = exp_parts(abs(x));
+    let half = fma(scale, beyond_one, scale) * 2.0;
+    fma(fast::recip(half), 0.25, half)
+}
+
+/// `log(1 + x)`: what rounding `u = 1 + x` lost is put back by the slope of the logarithm, `1 / u`.
+#[device]
+pub fn log1p_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let u = x + 1.0;
+    let lost = x - (u - 1.0);
+    let exact = fma(lost, fast::recip(maximum(u, 1e-30)), log(u));
+    where_((u == 1.0) | (x > 1e38), where_(u == 1.0, x, log(u)), exact)
+}
+
+/// The tangent.
+#[device]
+pub fn tan_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    // The steps of the quotient lose the sign of a zero.
+    where_(x == 0.0, x, quotient(sin(x), cos(x)))
+}
 
 /// `asin(x)` for `|x| <= 1/2`: `x + x^3 P(x^2)`, 2^-24.0 of the cubic part.
 #[device]
 pub fn asin_near<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let z = x * x;
-    let p = z * 0.03845908 + 0.014287578;
-    let p = p * z + 0.03169644;
-    let p = p * z + 0.04454936;
-    let p = p * z + 0.075002395;
-    let p = p * z + 0.16666666;
-    p * z * x + x
+    let p = fma(z, 0.03845908, 0.014287578);
+    let p = fma(p, z, 0.03169644);
+    let p = fma(p, z, 0.04454936);
+    let p = fma(p, z, 0.075002395);
+    let p = fma(p, z, 0.16666666);
+    fma(p * z, x, x)
 }
 
 /// The arc sine: beyond one half `pi / 2 - 2 asin(sqrt((1 - x) / 2))`.
@@ -47,14 +115,14 @@ pub fn acos_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
 #[device]
 pub fn atan_near<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
     let z = t * t;
-    let p = z * 0.0029811941 + -0.016608338;
-    let p = p * z + 0.043599147;
-    let p = p * z + -0.07584595;
-    let p = p * z + 0.106809162;
-    let p = p * z + -0.14214742;
-    let p = p * z + 0.19994208;
-    let p = p * z + -0.3333317;
-    p * z * t + t
+    let p = fma(z, 0.0029811941, -0.016608338);
+    let p = fma(p, z, 0.043599147);
+    let p = fma(p, z, -0.07584595);
+    let p = fma(p, z, 0.106809162);
+    let p = fma(p, z, -0.14214742);
+    let p = fma(p, z, 0.19994208);
+    let p = fma(p, z, -0.3333317);
+    fma(p * z, t, t)
 }
 
 /// The arc tangent: beyond one `pi / 2 - atan(1 / x)`.
@@ -62,7 +130,7 @@ pub fn atan_near<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
 pub fn atan_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
     let is_far = size > 1.0;
-    let near = atan_near(where_(is_far, 1.0 / size, size));
+    let near = atan_near(where_(is_far, fast::recip(size), size));
     let angle = where_(is_far, 1.5707964 - (near + 4.371139e-8), near);
     where_(x < 0.0, -angle, where_(x == 0.0, x, angle))
 }
@@ -76,8 +144,8 @@ pub fn atan2_single<S: Shape>(y: Tile<f32, S>, x: Tile<f32, S>) -> Tile<f32, S> 
     let ratio = where_(is_inf(small), 1.0, small / large);
     let near = atan_near(where_(large == 0.0, large, ratio));
     let angle = where_(is_steep, 1.5707964 - (near + 4.371139e-8), near);
-    let angle = where_(is_negative(x), 3.1415927 - (angle + 8.742278e-8), angle);
-    let angle = where_(is_negative(y), -angle, angle);
+    let angle = where_(has_sign_bit(x), 3.1415927 - (angle + 8.742278e-8), angle);
+    let angle = where_(has_sign_bit(y), -angle, angle);
     where_(is_nan(x) | is_nan(y), x + y, angle)
 }
 
@@ -86,12 +154,12 @@ pub fn atan2_single<S: Shape>(y: Tile<f32, S>, x: Tile<f32, S>) -> Tile<f32, S> 
 pub fn asinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
     let z = size * size;
-    let p = z * 0.00925654 + -0.020049548;
-    let p = p * z + 0.030033566;
-    let p = p * z + -0.044616096;
-    let p = p * z + 0.07499907;
-    let p = p * z + -0.16666666;
-    let near = p * z * size + size;
+    let p = fma(z, 0.00925654, -0.020049548);
+    let p = fma(p, z, 0.030033566);
+    let p = fma(p, z, -0.044616096);
+    let p = fma(p, z, 0.07499907);
+    let p = fma(p, z, -0.16666666);
+    let near = fma(p * z, size, size);
     // Where the square would overflow, and one is lost in it.
     let is_far = size > 1e9;
     let far = log(where_(is_far, size, size + sqrt(z + 1.0))) + where_(is_far, 0.6931472_f32, 0.0);
@@ -105,8 +173,8 @@ pub fn acosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let t = x - 1.0;
     let is_far = x > 1e9;
     let beyond_one = where_(is_far, x, t + sqrt(t * (t + 2.0)));
-    let result = log1p_wide(beyond_one) + where_(is_far, 0.6931472_f32, 0.0);
-    where_(x < 1.0, (x - x) / (x - x), result)
+    let result = log1p_single(beyond_one) + where_(is_far, 0.6931472_f32, 0.0);
+    where_(x < 1.0, f32::NAN, result)
 }
 
 /// The inverse of the hyperbolic tangent: to one half `x + x^3 P(x^2)`, 2^-29.3 of the cubic part, then the
@@ -115,65 +183,75 @@ pub fn acosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
 pub fn atanh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
     let z = size * size;
-    let p = z * 0.17660819 + 0.051448163;
-    let p = p * z + 0.1182018;
-    let p = p * z + 0.14223401;
-    let p = p * z + 0.20002466;
-    let p = p * z + 0.333333015;
-    let near = p * z * size + size;
-    let far = log((size + 1.0) / (1.0 - size)) * 0.5;
-    let result = where_(size < 0.5, near, far);
+    let p = fma(z, 0.17660819, 0.051448163);
+    let p = fma(p, z, 0.1182018);
+    let p = fma(p, z, 0.14223401);
+    let p = fma(p, z, 0.20002466);
+    let p = fma(p, z, 0.333333015);
+    let near = fma(p * z, size, size);
+    let far = log((size + 1.0) * fast::recip(1.0 - size)) * 0.5;
+    let result = where_(size < 0.5, near, where_(size > 1.0, f32::NAN, far));
     where_(x < 0.0, -result, where_(x == 0.0, x, result))
 }
 
 /// `1 - erf(x)`; from 0.47 on `exp(-x^2) P(t) / (1 + 2 x)` with `t = (x - 2) / (x + 2)`, 2^-27.1.
+///
+/// `exp(-x^2)` is `2^n e^r`, where `r` takes what rounding the square lost, and `e^r = 1 + r + r^2 P(r)`
+/// multiplies by one fused multiply-add: a GPU's own `exp` alone is off by 3.5 ULP.
 #[device]
 pub fn erfc_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     // Beyond 10.1 it is 0.
     let size = minimum(maximum(x, 0.46875), 12.0);
     let t = (size - 2.0) / (size + 2.0);
-    let p = t * -0.00025484202 + -0.0012663475;
-    let p = p * t + 0.0011722867;
-    let p = p * t + 0.008663574;
-    let p = p * t + -0.0080138985;
-    let p = p * t + -0.05421356;
-    let p = p * t + 0.16404983;
-    let p = p * t + -0.16603048;
-    let p = p * t + -0.09276381;
-    let p = p * t + 1.2769784;
-    // What rounding the square lost would come back as many times as it is large.
+    let p = fma(t, -0.00025484202, -0.0012663475);
+    let p = fma(p, t, 0.0011722867);
+    let p = fma(p, t, 0.008663574);
+    let p = fma(p, t, -0.0080138985);
+    let p = fma(p, t, -0.05421356);
+    let p = fma(p, t, 0.16404983);
+    let p = fma(p, t, -0.16603048);
+    let p = fma(p, t, -0.09276381);
+    let p = fma(p, t, 1.2769784);
+    let scaled = quotient(p, fma(size, 2.0, 1.0));
     let square = size * size;
     let rest = fma(size, size, -square);
-    let tail = exp(-square) * (p / (size * 2.0 + 1.0));
-    where_(x > 0.46875, tail - tail * rest, 1.0 - erf(x))
+    let n = round(square * -1.442695);
+    let r = fma(n, 1.904654299957768e-9, fma(n, -0.6931471824645996, -square)) - rest;
+    let p = fma(r, 0.0013822736, 0.0083688507);
+    let p = fma(p, r, 0.041668247);
+    let p = fma(p, r, 0.1666652);
+    let p = fma(p, r, 0.49999994);
+    let beyond_one = fma(p, r * r, r);
+    let scaled = scaled * exp2(n);
+    where_(x > 0.46875, fma(scaled, beyond_one, scaled), 1.0 - erf(x))
 }
 
 /// The inverse of the error function, by `w = -log(1 - x^2)`: `x P(w - 3)` below 6, 2^-24.2, and then
 /// `P(sqrt(w) - 3)`, 2^-25.2; infinite at 1, NaN beyond.
 #[device]
 pub fn erfinv_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
-    let w = -log(fma(-x, x, full_like(x, 1.0)));
+    let w = -log(fma(-x, x, 1.0));
     let t = w - 3.0;
-    let p = t * -5.826962e-9 + -4.3999755e-9;
-    let p = p * t + 4.5554847e-7;
-    let p = p * t + -1.8840368e-6;
-    let p = p * t + -1.2756594e-5;
-    let p = p * t + 0.00019546779;
-    let p = p * t + -0.000836075;
-    let p = p * t + -0.00573856;
-    let p = p * t + 0.24163033;
-    let p = p * t + 1.6235421;
+    let p = fma(t, -5.826962e-9, -4.3999755e-9);
+    let p = fma(p, t, 4.5554847e-7);
+    let p = fma(p, t, -1.8840368e-6);
+    let p = fma(p, t, -1.2756594e-5);
+    let p = fma(p, t, 0.00019546779);
+    let p = fma(p, t, -0.000836075);
+    let p = fma(p, t, -0.00573856);
+    let p = fma(p, t, 0.24163033);
+    let p = fma(p, t, 1.6235421);
     let near = p * x;
     let t = sqrt(w) - 3.0;
-    let p = t * -2.946312e-5 + 0.00010130692;
-    let p = p * t + -7.8535144e-5;
-    let p = p * t + -0.00023563211;
-    let p = p * t + 0.0011656274;
-    let p = p * t + -0.0034446733;
-    let p = p * t + 0.0068403906;
-    let p = p * t + 1.0026624;
-    let p = p * t + 2.8328021;
+    let p = fma(t, -2.946312e-5, 0.00010130692);
+    let p = fma(p, t, -7.8535144e-5);
+    let p = fma(p, t, -0.00023563211);
+    let p = fma(p, t, 0.0011656274);
+    let p = fma(p, t, -0.0034446733);
+    let p = fma(p, t, 0.0068403906);
+    let p = fma(p, t, 1.0026624);
+    let p = fma(p, t, 2.8328021);
     let far = where_(x < 0.0, -p, p);
     let result = where_(w < 6.0, near, far);
-    where_(abs(x) == 1.0, x / (x - x), result)
+    where_(abs(x) == 1.0, x * f32::INFINITY, result)
 }

@@ -3,9 +3,8 @@
 use super::lines::Line;
 use super::source::Source;
 use crate::ir::{DType, Func, Multicast, Op, Region, TensorMap, Value};
+use crate::tuning::shared::RESIDENT_ELEMENTS;
 
-/// Elements from which on an operand is better off in shared memory than in registers.
-const RESIDENT_NUMEL: usize = 64 * 128;
 /// Slots of an operand that is brought once.
 pub(super) const RESIDENT: u32 = 1;
 /// Slots of an operand that is brought anew for each of several loops: that of the next one comes while
@@ -120,7 +119,7 @@ pub(super) fn resident(
     inner: Region,
     (tile, k): (Value, usize),
 ) -> Option<Operand> {
-    if func.tile(tile).shape.numel() < RESIDENT_NUMEL {
+    if func.tile(tile).shape.numel() < RESIDENT_ELEMENTS {
         return None;
     }
     let load = Source::of(func, uses, tile)?.load;

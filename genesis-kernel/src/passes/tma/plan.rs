@@ -12,22 +12,13 @@ use crate::ir::{
     TmaLoad, TmaStore, Value,
 };
 use crate::layout::mma::wgmma_warps;
+use crate::tuning::registers::MAX_ACCUMULATORS;
+use crate::tuning::shared::{MIN_STAGES, MOST_PANELS_BYTES, PANEL_ROW_BYTES, PANEL_ROWS};
 
 /// Where a tile may begin in a slot: what the widest swizzle repeats after.
 const TILE_ALIGNMENT: u32 = 1024;
 /// The same of one line, which is not swizzled.
 const LINE_ALIGNMENT: u32 = 128;
-/// Bytes of a panel of a store.
-const STORE_PANEL: u32 = 128;
-/// Rows of one store: those of four warps.
-const STORE_ROWS: u32 = 64;
-/// Accumulators of a thread: what leaves registers for the rest.
-const MAX_ACCUMULATORS: u32 = 128;
-/// Slots below which a ring hides no latency.
-const MIN_STAGES: u32 = 2;
-/// Bytes of the panels of stores, at most.
-const PANELS_BYTES: u32 = 32 << 10;
-
 /// Tensor maps that a launch passes at most.
 const MAX_MAPS: usize = 16;
 
@@ -49,7 +40,7 @@ pub struct Options {
 pub(super) struct Plan {
     pub tma: Tma,
     /// Loads: what stands for each.
-    pub loads: BTreeMap<Op, Vec<Brought>>,
+    pub loads: BTreeMap<Op, Vec<TmaOperand>>,
     /// Stores: the entry, and the tile of rank 2 that is stored.
     pub stores: BTreeMap<Op, (u8, Value)>,
     /// Ops between loads and their dots, which go.
@@ -57,12 +48,12 @@ pub(super) struct Plan {
     /// Regions whose products read the same tiles, with the channel that brings them all.
     common: BTreeMap<Region, Option<u8>>,
     /// Operands of products that other products read too, as what stands for them in the new function.
-    pub shared: Vec<(Brought, Value)>,
+    pub shared: Vec<(TmaOperand, Value)>,
 }
 
 /// A load by the copy engine, for one `dot`.
 #[derive(Clone, Copy)]
-pub(super) struct Brought {
+pub(super) struct TmaOperand {
     /// The entry.
     pub number: u8,
     /// The operand that it stands for.
@@ -82,8 +73,8 @@ struct Product {
     /// Rows of a block, where a program is a cluster of several.
     rows: u32,
     stages: u32,
-    /// Whether the sums of each dot are made apart from the accumulator, in as many registers again.
-    apart: bool,
+    /// Whether the sums of each dot are promoted: accumulated in as many registers again, then added in f32.
+    promoted: bool,
     /// Whether the MMAs of one iteration may still be in flight in the next.
     async_across_iterations: bool,
 }
@@ -142,14 +133,14 @@ impl Plan {
 
     /// Gives operands of loops one slot where two leave too little for the others.
     fn shrink(&mut self, products: &[Product], options: &Options) {
-        if self.least_bytes() + PANELS_BYTES < options.max_shared_bytes {
+        if self.least_bytes() + MOST_PANELS_BYTES < options.max_shared_bytes {
             return;
         }
         let operands = products.iter().flat_map(|product| &product.operands);
         let loads: Vec<Op> =
             operands.filter(|o| o.resident.is_some()).map(|o| o.source.load).collect();
         let brought = loads.iter().filter_map(|load| self.loads.get(load)).flatten();
-        for &Brought { number, .. } in brought {
+        for &TmaOperand { number, .. } in brought {
             let channel = self.tma.loads[usize::from(number)].channel;
             self.tma.channels[usize::from(channel)].stages = RESIDENT;
         }
@@ -258,7 +249,7 @@ impl Plan {
         // A tile that threads read is read by whatever uses it.
         let is_alone = registers || (is_alone(load) && chain.iter().all(is_alone));
         let only_for = (!is_alone).then_some(product.dot);
-        let brought = Brought { number, tile: operand.tile, only_for };
+        let brought = TmaOperand { number, tile: operand.tile, only_for };
         self.loads.entry(*load).or_default().push(brought);
         if is_alone {
             self.gone.extend(chain);
@@ -316,7 +307,7 @@ impl Product {
         let (m, n) = (self.rows, self.shape[1]);
         matches!(warps, 4 | 8 | 16)
             && m.is_multiple_of(16 * warps)
-            && m * n / (32 * warps) <= MAX_ACCUMULATORS / if self.apart { 2 } else { 1 }
+            && m * n / (32 * warps) <= MAX_ACCUMULATORS / if self.promoted { 2 } else { 1 }
     }
 }
 
@@ -373,11 +364,11 @@ fn product(
     };
     operands.push(operand(func, uses, region, (b, 0), all).filter(Operand::is_factor)?);
     let (shape, rows) = ([m as u32, n as u32], rows as u32);
-    let apart = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
+    let promoted = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
     let is_left = |operand: &Operand| operand.tile == a && !operand.registers;
     let goes_round = func.region(region).args.contains(&data.operands[2]);
     let async_across_iterations = goes_round && operands.iter().any(is_left);
-    Some(Product { dot, region, operands, shape, rows, stages, apart, async_across_iterations })
+    Some(Product { dot, region, operands, shape, rows, stages, promoted, async_across_iterations })
 }
 
 /// The regions where two products read what one load brings, and no product runs on into the next
@@ -470,10 +461,10 @@ fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Va
         && products.iter().any(|product| product.shape == [m, n])
         && axes.get(usize::from(view.unit)) == Some(&Some(1))
         && matches!(size, 2 | 4)
-        && (n * size).is_multiple_of(STORE_PANEL);
+        && (n * size).is_multiple_of(PANEL_ROW_BYTES);
     let block: Vec<u32> =
-        axes.iter().map(|&axis| if axis == Some(0) { STORE_ROWS } else { 1 }).collect();
-    fits.then(|| view.map(&block, STORE_PANEL, &[])).flatten().map(|map| (tile, map))
+        axes.iter().map(|&axis| if axis == Some(0) { PANEL_ROWS } else { 1 }).collect();
+    fits.then(|| view.map(&block, PANEL_ROW_BYTES, &[])).flatten().map(|map| (tile, map))
 }
 
 /// Whether nothing else in the function reads or writes the view that a store writes: the copy

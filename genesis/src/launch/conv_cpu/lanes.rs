@@ -11,14 +11,25 @@ use pulp::NullaryFnOnce;
 /// A number that there are vectors of.
 pub(super) trait Element: HostElement + Pod + std::ops::AddAssign {
     const ZERO: Self;
+
+    /// Whether it is neither infinite nor NaN.
+    fn is_finite(self) -> bool;
 }
 
 impl Element for f32 {
     const ZERO: f32 = 0.0;
+
+    fn is_finite(self) -> bool {
+        f32::is_finite(self)
+    }
 }
 
 impl Element for f64 {
     const ZERO: f64 = 0.0;
+
+    fn is_finite(self) -> bool {
+        f64::is_finite(self)
+    }
 }
 
 /// The instructions of one kind of processor for vectors of one type of numbers.

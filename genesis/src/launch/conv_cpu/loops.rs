@@ -66,6 +66,18 @@ pub(super) struct Weights<'t, T> {
     pub sums: &'t mut [T],
 }
 
+/// A tile of the gradient of weights of one channel of the result: so many places of windows.
+pub(super) struct Dots<'t, T> {
+    /// The gradient of the result on the grid, zero where no window is: a number of vectors.
+    pub dy: &'t [T],
+    /// What position 0 of the grid sees at offset 0, and what follows.
+    pub seen: &'t [T],
+    /// Where places lie beyond that.
+    pub offsets: &'t [usize],
+    /// For each place a vector, the sum of which is the place's.
+    pub sums: &'t mut [T],
+}
+
 /// Rows of an image, and where they go: among zeros.
 pub(super) struct Rows<'t, T> {
     /// The rows, from the first element that is looked at.
@@ -102,6 +114,8 @@ pub(super) trait Loops<T>: Send + Sync {
     fn tile(&self, vectors: usize, job: Tile<'_, '_, T>);
     /// Adds to a tile of the gradient of weights, of so many vectors of channels.
     fn weights(&self, vectors: usize, job: Weights<'_, T>);
+    /// Adds to a tile of the gradient of weights of one channel.
+    fn dots(&self, job: Dots<'_, T>);
     /// Copies rows.
     fn rows(&self, job: Rows<'_, T>);
     /// Puts the channels of each position next to each other.
@@ -148,6 +162,14 @@ impl<T: Number, L: Lanes<T>> Loops<T> for L {
             (true, 1) => lanes.run(WeightLoop::<T, L, { PLACES[1] }, 1> { lanes, job }),
             (true, 2) => lanes.run(WeightLoop::<T, L, { PLACES[1] }, 2> { lanes, job }),
             _ => panic!("no tile of weights has {vectors} vectors"),
+        }
+    }
+
+    fn dots(&self, job: Dots<'_, T>) {
+        let lanes = *self;
+        match L::REGISTERS < 32 {
+            false => lanes.run(DotLoop::<T, L, { PLACES[0] }> { lanes, job }),
+            true => lanes.run(DotLoop::<T, L, { PLACES[1] }> { lanes, job }),
         }
     }
 
@@ -350,6 +372,38 @@ impl<T: Number, L: Lanes<T>, const R: usize, const V: usize> NullaryFnOnce
                 }
             }
             dy = rest;
+        }
+        *kept = sums;
+    }
+}
+
+/// [`Loops::dots`] of `R` places.
+struct DotLoop<'t, T, L, const R: usize> {
+    lanes: L,
+    job: Dots<'t, T>,
+}
+
+impl<T: Number, L: Lanes<T>, const R: usize> NullaryFnOnce for DotLoop<'_, T, L, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let DotLoop { lanes, job } = self;
+        let offsets: &[usize; R] = job.offsets.try_into().expect("a tile of weights has R places");
+        let kept = bytemuck::cast_slice_mut::<T, L::Vector>(job.sums);
+        let kept: &mut [L::Vector; R] = kept.try_into().expect("it has as many sums");
+        let mut sums = *kept;
+        // All of one length, so that one check of a position is that of all places.
+        let n = job.dy.len();
+        let mut seen = [&job.seen[..n]; R];
+        for (seen, &offset) in seen.iter_mut().zip(offsets) {
+            *seen = &job.seen[offset..][..n];
+        }
+        for at in (0..n).step_by(L::N) {
+            let by = load(&job.dy[at..][..L::N]);
+            for (sum, seen) in sums.iter_mut().zip(&seen) {
+                *sum = lanes.add_product(*sum, load(&seen[at..][..L::N]), by);
+            }
         }
         *kept = sums;
     }

@@ -1,17 +1,18 @@
-//! The flash form: attention by kernels that never hold the matrix of scores, and its gradients.
+//! FlashAttention: kernels that never materialize the scores, and their gradients.
 
 use std::sync::{Arc, OnceLock};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::Arg;
+use genesis_kernel::tuning::attention::{Features, Heads, Part, Tile};
 use kernels::{attention as device, packed as lists};
 
 use super::scores::{NAME, capped, in_reach, weights};
-use super::tile::{Part, Tile};
 use crate::autograd::{SavedTensors, is_grad_enabled, no_grad};
 use crate::error::{Error, Result};
 use crate::launch;
+use crate::launch::config::chip;
 use crate::ops::random::{dropout_from, fixed_args, state_args};
 use crate::ops::{Op, Saves};
 use crate::random::RngState;
@@ -106,7 +107,7 @@ impl Flash {
         let mut tile = self.tile(part, q);
         let is_alone = self.is_alone(&tile, k);
         if is_alone {
-            tile = tile.alone(part, q);
+            tile = tile.of_all_keys(&chip(q.device()), part, q.shape()[3]);
         }
         let (rows, heads) = match part {
             Part::Keys => (k.shape()[2], k.shape()[1]),
@@ -130,7 +131,7 @@ impl Flash {
         };
         let mut consts = vec![queries, keys, head];
         consts.extend(alone);
-        consts.extend(self.features().map(i64::from));
+        consts.extend(self.features().consts());
         // Without a bias any tensor of four axes stands in its place.
         let mut tensors = vec![(q, false), (k, false), (v, false)];
         tensors.push((self.bias.as_ref().unwrap_or(q), false));
@@ -161,9 +162,14 @@ impl Flash {
         launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
     }
 
-    /// Which features there are: a bias, a cap, dropped weights, packed sequences.
-    fn features(&self) -> [bool; 4] {
-        [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()]
+    /// What the kernels do beside attention.
+    fn features(&self) -> Features {
+        Features {
+            bias: self.bias.is_some(),
+            cap: self.cap.is_some(),
+            drop: self.drop.is_some(),
+            packed: self.packed.is_some(),
+        }
     }
 
     /// Whether a block of keys holds all of them, and outputs are rounded to 16 bits: then the backward does not
@@ -173,7 +179,8 @@ impl Flash {
     }
 
     fn tile(&self, part: Part, q: &Tensor) -> Tile {
-        Tile::of(part, q, self.features())
+        let heads = Heads { queries: q.shape()[2], width: q.shape()[3], bytes: q.dtype().bytes() };
+        Tile::of(&chip(q.device()), part, heads, self.features())
     }
 
     /// Memory for what a kernel writes of the shape of a tensor, `[B, H, L, D]`; of packed sequences in the

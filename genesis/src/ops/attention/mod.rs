@@ -3,7 +3,6 @@
 mod dot_product;
 mod flash;
 mod scores;
-mod tile;
 mod varlen;
 
 use crate::dispatch::autocast::Precisions;

@@ -1,4 +1,4 @@
-//! Scores of attention, op by op: bounded, cut to what each query reaches, and made weights of.
+//! Attention scores, op by op: soft cap, causal and window masks, softmax.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;

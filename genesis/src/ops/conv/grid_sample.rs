@@ -5,9 +5,12 @@
 
 use genesis_kernel::ir::DType;
 
+use crate::autograd::is_grad_enabled;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{check_pair, wrong_dtype};
+use crate::shape;
 use crate::tensor::{Creation, Tensor};
 
 /// How a value between elements is made.
@@ -52,6 +55,21 @@ struct Tap {
 }
 
 impl GridSample {
+    /// What the kernel calls these: mode, padding, alignment, and elements beside a point along an axis.
+    fn consts(&self) -> [i64; 4] {
+        let (mode, taps) = match self.mode {
+            GridMode::Linear => (0, 2),
+            GridMode::Nearest => (1, 1),
+            GridMode::Cubic => (2, 4),
+        };
+        let padding = match self.padding {
+            GridPadding::Zeros => 0,
+            GridPadding::Border => 1,
+            GridPadding::Reflection => 2,
+        };
+        [mode, padding, i64::from(self.align_corners), taps]
+    }
+
     /// Positions of points from -1 to 1 along an axis of this extent.
     fn position(&self, x: &Tensor, extent: usize) -> Result<Tensor> {
         let n = extent as f64;
@@ -149,6 +167,12 @@ impl Tensor {
     #[track_caller]
     pub fn grid_sample(&self, grid: &Tensor, options: &GridSample) -> Result<Tensor> {
         self.check_grid(grid)?;
+        let is_recorded =
+            is_grad_enabled() && [self, grid].iter().any(|t| t.requires_grad()) || trace::is_on();
+        let is_plain = grid.numel() > 0 && self.numel() > 0 && self.numel() < 1 << 31;
+        if !is_recorded && is_plain && self.dtype() == grid.dtype() {
+            return self.sampled_at(grid, options);
+        }
         let (n, c, extents) = (self.shape()[0], self.shape()[1], &self.shape()[2..]);
         let points = &grid.shape()[1..grid.rank() - 1];
         let wide = launch::accumulate_dtype(self.dtype());
@@ -172,6 +196,21 @@ impl Tensor {
         }
         let all = sum.ok_or_else(|| Error::op("grid_sample", "there is no axis"))?;
         all.transpose(1, 2)?.reshape(&[&[n, c], points].concat())?.to_dtype(self.dtype())
+    }
+
+    /// [`Tensor::grid_sample`] by a kernel, which no gradient goes through.
+    #[track_caller]
+    fn sampled_at(&self, grid: &Tensor, options: &GridSample) -> Result<Tensor> {
+        let (n, c, extents) = (self.shape()[0], self.shape()[1], &self.shape()[2..]);
+        let shape = [&[n, c], &grid.shape()[1..grid.rank() - 1]].concat();
+        let points = shape::product(shape[2..].iter());
+        let whole = |t: &Tensor, shape: &[usize]| t.reshape(shape)?.contiguous();
+        let x = whole(self, &[n, c, shape::product(extents.iter())])?;
+        let grid = whole(grid, &[n, points, extents.len()])?;
+        self.storage().wait_arrived()?;
+        let y = Tensor::uninitialized(&[n, c, points], (self.dtype(), self.device()))?;
+        launch::grid_sample::grid_sample([&x, &grid], &y, extents, options.consts())?;
+        y.reshape(&shape)
     }
 
     fn check_grid(&self, grid: &Tensor) -> Result<()> {

@@ -1,9 +1,11 @@
 //! Patches as columns and back, and channels as pixels.
 
 use super::window::Window;
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
-use crate::launch::axis::Axis;
-use crate::ops::PadMode;
+use crate::launch::axis::{Axis, three};
+use crate::launch::columns as device;
+use crate::ops::{Op, Saves, apply, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -25,14 +27,13 @@ impl Tensor {
             return self.unsqueeze(0)?.im2col(window)?.squeeze(0);
         }
         let moves = window.axes(NAME, &self.shape()[2..])?;
-        check_places(NAME, window)?;
-        let x = padded(self, window)?;
-        let views: Vec<Tensor> =
-            places(&window.kernel).iter().map(|p| at(&x, &moves, p)).collect::<Result<_>>()?;
-        let all = Tensor::stack(&views.iter().collect::<Vec<_>>(), 2)?; // [N, C, K, ..]
+        let elements = count_elements(NAME, window)?;
         let (n, c) = (self.shape()[0], self.shape()[1]);
+        let op = Columns { outer: n * c, axes: moved(&moves), adds: false };
+        let x = self.reshape(&op.shapes()[0])?;
+        let columns = apply(op, &[&x])?;
         let windows = shape::product(moves.iter().map(|axis| axis.output));
-        all.reshape(&[n, c * views.len(), windows])
+        columns.reshape(&[n, c * elements, windows])
     }
 
     /// Columns of windows added where [`im2col`](Tensor::im2col) of a tensor whose last axes are `size` read
@@ -65,20 +66,16 @@ impl Tensor {
         window.check(NAME, &like)?;
         let moves = window.axes(NAME, size)?;
         let windows: Vec<usize> = moves.iter().map(|axis| axis.output).collect();
-        check_places(NAME, window)?;
+        count_elements(NAME, window)?;
         if shape::count(&windows) != Some(self.shape()[2]) {
             return Err(refuse());
         }
-        let columns = self.reshape(&[&[n, c, elements], &windows[..]].concat())?;
-        let mut sum: Option<Tensor> = None;
-        for (k, place) in places(&window.kernel).iter().enumerate() {
-            let put = put_back(&columns.select(2, k)?, &moves, place)?;
-            sum = Some(match sum {
-                Some(sum) => sum.add(&put)?,
-                None => put,
-            });
+        if !self.dtype().is_number() {
+            return Err(wrong_dtype(NAME, "a number", self.dtype()));
         }
-        sum.ok_or_else(refuse)
+        let op = Columns { outer: n * c, axes: moved(&moves), adds: true };
+        let columns = self.reshape(&op.shapes()[1])?;
+        apply(op, &[&columns])?.reshape(&[&[n, c], size].concat())
     }
 
     /// Channels as pixels: `[.., C * r * r, H, W]` to `[.., C, H * r, W * r]`.
@@ -155,62 +152,68 @@ impl Tensor {
     }
 }
 
-/// The most elements of a window: each is a view of the whole.
+/// The most elements of a window.
 const MOST: usize = 1 << 16;
 
-fn check_places(op: &str, window: &Window) -> Result<()> {
-    if shape::count(&window.kernel).is_some_and(|n| n <= MOST) {
-        return Ok(());
-    }
-    Err(Error::op(op, format!("windows of {:?} have more than {MOST} elements", window.kernel)))
-}
-
-/// `x` with zeros before and after its last axes.
-fn padded(x: &Tensor, window: &Window) -> Result<Tensor> {
-    let pads: Vec<i64> = window.padding.iter().rev().flat_map(|&p| [p as i64; 2]).collect();
-    x.pad(&pads, PadMode::Constant(0.0))
-}
-
-/// The places of a window, the last axis fastest.
-fn places(kernel: &[usize]) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for &extent in kernel {
-        all = all
-            .into_iter()
-            .flat_map(|place| (0..extent).map(move |k| [&place[..], &[k]].concat()))
-            .collect();
-    }
-    all
-}
-
-/// What one place of every window sees.
-fn at(x: &Tensor, axes: &[Axis], place: &[usize]) -> Result<Tensor> {
-    x.strided_view("im2col", |layout| {
-        axes.iter().zip(place).enumerate().try_fold(layout.clone(), |layout, (at, (axis, &k))| {
-            layout.slice(2 + at, k * axis.dilation, axis.stride as i64, axis.output)
-        })
+fn count_elements(op: &str, window: &Window) -> Result<usize> {
+    shape::count(&window.kernel).filter(|&n| n <= MOST).ok_or_else(|| {
+        let message = format!("windows of {:?} have more than {MOST} elements", window.kernel);
+        Error::op(op, message)
     })
 }
 
-/// What one place of every window sees, back where it was: zeros between and around, along one axis after
-/// the other.
-fn put_back(column: &Tensor, axes: &[Axis], place: &[usize]) -> Result<Tensor> {
-    let mut x = column.clone();
-    for (at, (axis, &k)) in axes.iter().zip(place).enumerate() {
-        let dim = at + 2;
-        let mut shape = x.shape().to_vec();
-        let behind = x.rank() - dim - 1;
-        // [.., windows] -> [.., windows, stride] -> [.., windows * stride]
-        let spread = x.unsqueeze(dim as i64 + 1)?;
-        let zeros = [vec![0; 2 * behind], vec![0, axis.stride as i64 - 1]].concat();
-        shape[dim] = axis.output * axis.stride;
-        let spread = spread.pad(&zeros, PadMode::Constant(0.0))?.reshape(&shape)?;
-        let before = (k * axis.dilation) as i64 - axis.before as i64;
-        let after = axis.input as i64 - before - shape[dim] as i64;
-        let around = [vec![0; 2 * behind], vec![before, after]].concat();
-        x = spread.pad(&around, PadMode::Constant(0.0))?;
+/// Three axes, the missing ones of one element.
+fn moved(axes: &[Axis]) -> [Axis; 3] {
+    three(axes, Axis::UNIT)
+}
+
+/// Columns of the windows of images, or their sums: each is the gradient of the other.
+struct Columns {
+    /// Channels of all images.
+    outer: usize,
+    axes: [Axis; 3],
+    adds: bool,
+}
+
+impl Columns {
+    /// The shapes of images and of columns.
+    fn shapes(&self) -> [Vec<usize>; 2] {
+        let taps = shape::product(self.axes.iter().map(|axis| axis.kernel));
+        let images = [self.outer].into_iter().chain(self.axes.map(|axis| axis.input));
+        let columns = [self.outer, taps].into_iter().chain(self.axes.map(|axis| axis.output));
+        [images.collect(), columns.collect()]
     }
-    Ok(x)
+}
+
+impl Op for Columns {
+    fn name(&self) -> &'static str {
+        if self.adds { "col2im" } else { "im2col" }
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [images, columns] = self.shapes();
+        let x = inputs[0].contiguous()?;
+        let shape = if self.adds { &images } else { &columns };
+        let on = (x.dtype(), x.device());
+        if x.numel() == 0 {
+            return Tensor::zeros(shape, on);
+        }
+        let out = Tensor::uninitialized(shape, on)?;
+        if out.numel() > 0 {
+            let (images, columns) = if self.adds { (&out, &x) } else { (&x, &out) };
+            device::run(&self.axes, images, columns, self.adds)?;
+        }
+        Ok(out)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(0)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let turned = Columns { outer: self.outer, axes: self.axes, adds: !self.adds };
+        Ok(vec![Some(apply(turned, &[dy])?)])
+    }
 }
 
 #[cfg(feature = "op-info")]

@@ -159,9 +159,10 @@ impl Tensor {
             let power = evenly(start, end, count);
             return Tensor::from_fn("logspace", count, |i| base.powf(power(i)), at);
         }
-        let powers = Tensor::linspace(start, end, count, (DType::F64, at.device))?;
-        let base = Tensor::full(&[], base, (DType::F64, at.device))?;
-        base.pow(&powers)?.to_dtype(at.dtype)
+        checked_bytes("logspace", &dense("logspace", &[count])?, at.dtype)?;
+        let y = Tensor::uninitialized(&[count], (at.dtype, at.device))?;
+        launch::logspace(&y, [start, end, distance(start, end, count)], base)?;
+        Ok(y)
     }
 
     /// `count` numbers from `start` to `end`, both included, at equal distances.

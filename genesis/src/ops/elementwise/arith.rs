@@ -1,4 +1,4 @@
-//! Elementwise ops made of others: divisions by a rounding mode, signs, comparisons within a tolerance.
+//! Composite elementwise ops: divisions by a rounding mode, signs, comparisons within a tolerance.
 
 #[cfg(feature = "op-info")]
 pub(super) mod info;

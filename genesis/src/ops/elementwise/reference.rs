@@ -1,4 +1,4 @@
-//! References in f64 that std has no function for.
+//! f64 references that std has no function for.
 
 /// The error function in f64: a series near 0, a continued fraction far away.
 pub(in crate::ops) fn erf(x: f64) -> f64 {

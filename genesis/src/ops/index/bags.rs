@@ -1,4 +1,4 @@
-//! Bags of rows of a table, each reduced to one vector.
+//! Embedding bags: rows of a table, reduced to one vector a bag.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;

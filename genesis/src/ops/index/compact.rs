@@ -1,22 +1,18 @@
-//! The places of elements that are not zero: what `nonzero`, masks and `unique` are made of.
+//! Stream compaction: the flat indices of nonzero elements, of which `nonzero`, masks and `unique` are made.
 //!
 //! How many there are is known when the counts of all chunks are, so that the host waits for them once.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::Device;
+use genesis_kernel::tuning::sorting::{
+    COMPACTED, compacted_chunk, compacting_warps, exclusive_scan,
+};
 use kernels::{compact as device, scan};
 
 use crate::error::Result;
 use crate::launch;
+use crate::launch::config::chip;
 use crate::tensor::Tensor;
-
-/// Elements of one step of a program.
-const BLOCK: usize = 2048;
-/// Chunks, at most: one program adds up what they have.
-const CHUNKS: usize = 4096;
-/// Warps of a program.
-const WARPS: Option<u32> = Some(8);
 
 fn number(value: usize) -> genesis_kernel::runtime::Arg {
     launch::number(DType::I64, value as f64)
@@ -32,11 +28,11 @@ pub(super) fn places_of_nonzero(x: &Tensor) -> Result<Tensor> {
     }
     let x = if x.dtype().is_number() { x.detach() } else { x.detach().to_bool()? };
     let x = x.contiguous()?.reshape(&[n])?;
-    let chunk = n.div_ceil(CHUNKS).next_multiple_of(BLOCK);
+    let chunk = compacted_chunk(n);
     let chunks = n.div_ceil(chunk);
-    let warps = if on == Device::Cpu { None } else { WARPS };
+    let warps = compacting_warps(&chip(on));
     let counts = Tensor::uninitialized(&[chunks], at)?;
-    let (dtypes, consts) = ([x.dtype()], [BLOCK as i64]);
+    let (dtypes, consts) = ([x.dtype()], [COMPACTED as i64]);
     let args = [launch::view_of(&x, false), launch::pointer(&counts, true), number(chunk)];
     let (kernel, grid) = (&device::count_found::KERNEL, Grid::x(chunks));
     launch::warped(kernel, &counts, grid, &dtypes, &consts, warps, &args)?;
@@ -61,8 +57,7 @@ pub(super) fn places_of_nonzero(x: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub(in crate::ops) fn exclusive(x: &Tensor, totals: &Tensor, rows: usize) -> Result<()> {
     let n = x.numel() / rows;
-    let cols = n.next_power_of_two().clamp(16, 2048);
-    let warps = (x.device() != Device::Cpu).then_some((cols / 128).clamp(1, 8) as u32);
+    let (cols, warps) = exclusive_scan(&chip(x.device()), n);
     let args = [launch::pointer(x, true), launch::pointer(totals, true), number(n)];
     let kernel = &scan::exclusive_rows::KERNEL;
     launch::warped(kernel, x, Grid::x(rows), &[], &[cols as i64], warps, &args)
@@ -86,9 +81,9 @@ pub(super) fn coordinates(places: &Tensor, shape: &[usize]) -> Result<Tensor> {
             number(stride),
             number(extent),
         ];
-        let (kernel, grid) = (&device::coordinates::KERNEL, Grid::x(n.div_ceil(BLOCK)));
-        let warps = if y.device() == Device::Cpu { None } else { WARPS };
-        launch::warped(kernel, &y, grid, &[], &[BLOCK as i64], warps, &args)?;
+        let (kernel, grid) = (&device::coordinates::KERNEL, Grid::x(n.div_ceil(COMPACTED)));
+        let warps = compacting_warps(&chip(y.device()));
+        launch::warped(kernel, &y, grid, &[], &[COMPACTED as i64], warps, &args)?;
         stride *= extent;
     }
     Ok(y)

@@ -1,15 +1,19 @@
-//! Rows of a table by index.
+//! Embedding: rows of a table by index, and the sorted reduction that is its gradient.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
+use genesis_kernel::tuning::rows::{gathered_columns, row_block};
+use genesis_kernel::tuning::sorting::{
+    MERGED, OF_PROGRAM, PIECE, SMALL_TABLE, STARTS, SUMMED_ROWS, SUMMED_TOKENS,
+};
 use kernels::embedding as device;
 
 use super::flag;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::launch::config::{self, row_block};
+use crate::launch::config::chip;
 use crate::ops::order::order_of_places;
 use crate::ops::{Op, Saves, apply, composite};
 use crate::tensor::Tensor;
@@ -88,22 +92,6 @@ impl Op for Embedding {
     }
 }
 
-/// Keys that the sort begins with, each against each.
-const PIECE: usize = 1024;
-/// Pieces that are merged at once, at most.
-const FAN: usize = 32;
-/// Keys of one program of the sort.
-const SORTED_AT_ONCE: usize = 16;
-/// Rows of one program that looks for where they start.
-const STARTS: usize = 128;
-/// Rows of the table of one program.
-const ROWS: usize = 4;
-/// Tokens of a row that are read at once.
-const TOKENS: usize = 4;
-
-/// Tables of this many rows look for their tokens row by row: few enough that the sort would take longer.
-const SMALL: usize = 64;
-
 fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     let cols = block(dy.shape()[1]).min(256);
     let grid = Grid::xy(dtable.shape()[0], dy.shape()[1].div_ceil(cols as usize));
@@ -115,12 +103,15 @@ fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
 
 /// Sorts the tokens by row; then each row of the table adds up its own.
 ///
-/// The sort merges: pieces of [`PIECE`] keys, then [`FAN`] at a time, so that its work grows with
+/// The sort merges: pieces of [`PIECE`] keys, then [`MERGED`] at a time, so that its work grows with
 /// `n log n` however many tokens a row has.
 pub(super) fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     let n_rows = dtable.shape()[0];
     let (keys, starts) = places_in_order(index, n_rows)?;
-    let columns = config::gathered_columns(dy.device(), dy.shape()[1], dy.dtype().bytes());
+    if dy.shape()[1] == 1 && index.numel() / FEW <= n_rows && dy.is_contiguous() {
+        return sums_of_few(index, [&keys, &starts, dy], dtable);
+    }
+    let columns = gathered_columns(&chip(dy.device()), dy.shape()[1], dy.dtype().bytes());
     let args = [
         launch::pointer(&keys, false),
         launch::pointer(&starts, false),
@@ -128,11 +119,31 @@ pub(super) fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<(
         launch::view_of(dtable, true),
         launch::number(DType::I64, scale_of(index) as f64),
     ];
-    let grid = Grid::xy(n_rows.div_ceil(ROWS), dy.shape()[1].div_ceil(columns.cols));
+    let grid = Grid::xy(n_rows.div_ceil(SUMMED_ROWS), dy.shape()[1].div_ceil(columns.cols));
     let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
-    let consts = [ROWS as i64, TOKENS as i64, columns.cols as i64];
+    let consts = [SUMMED_ROWS as i64, SUMMED_TOKENS as i64, columns.cols as i64];
     let kernel = &device::embedding_bwd::KERNEL;
     launch::warped(kernel, dtable, grid, &dtypes, &consts, columns.warps, &args)
+}
+
+/// Values for each place, at most, that one lane adds up.
+const FEW: usize = 32;
+
+/// [`in_order`] of one column, of places that have few values: each is added up by a lane.
+#[track_caller]
+fn sums_of_few(index: &Tensor, [keys, starts, dy]: [&Tensor; 3], sums: &Tensor) -> Result<()> {
+    const BLOCK: usize = 128;
+    let n = sums.shape()[0];
+    let args = [
+        launch::pointer(keys, false),
+        launch::pointer(starts, false),
+        launch::pointer(dy, false),
+        launch::view_of(&sums.reshape(&[n])?, true),
+        launch::number(DType::I64, scale_of(index) as f64),
+    ];
+    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+    let (kernel, grid) = (&kernels::index::sum_at::KERNEL, Grid::x(n.div_ceil(BLOCK)));
+    launch::warped(kernel, sums, grid, &dtypes, &[BLOCK as i64], None, &args)
 }
 
 /// What a row is multiplied by in a key: a power of two above every position of the index.
@@ -165,12 +176,12 @@ pub(super) fn places_in_order(index: &Tensor, n_rows: usize) -> Result<(Tensor, 
 #[track_caller]
 fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
     let n = index.numel();
-    if index.device() != Device::Cpu && n > FAN * PIECE {
+    if index.device() != Device::Cpu && n > MERGED * PIECE {
         return keys_by_radix(index, n_rows, scale);
     }
     let number = |value: usize| launch::number(DType::I64, value as f64);
     let fresh = || Tensor::uninitialized(&[n], (DType::I64, index.device()));
-    let grid = Grid::x(n.div_ceil(SORTED_AT_ONCE));
+    let grid = Grid::x(n.div_ceil(OF_PROGRAM));
     let mut keys = fresh()?;
     let args = [
         launch::view_of(index, false),
@@ -179,7 +190,7 @@ fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
         number(scale),
     ];
     let kernel = &device::embedding_pieces::KERNEL;
-    let (consts, warps) = ([SORTED_AT_ONCE as i64, PIECE as i64], searching(index.device(), 128));
+    let (consts, warps) = ([OF_PROGRAM as i64, PIECE as i64], searching(index.device(), 128));
     launch::warped(kernel, &keys, grid, &[], &consts, warps, &args)?;
     let mut len = PIECE;
     while len < n {
@@ -191,10 +202,10 @@ fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
             number(len),
             number(halvings(len)),
         ];
-        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
-        let consts = [SORTED_AT_ONCE as i64, fan as i64];
+        let fan = n.div_ceil(len).next_power_of_two().min(MERGED);
+        let consts = [OF_PROGRAM as i64, fan as i64];
         let kernel = &device::embedding_merge::KERNEL;
-        let warps = searching(index.device(), SORTED_AT_ONCE * fan);
+        let warps = searching(index.device(), OF_PROGRAM * fan);
         launch::warped(kernel, &merged, grid, &[], &consts, warps, &args)?;
         (keys, len) = (merged, len * fan);
     }
@@ -262,7 +273,7 @@ impl Op for Gather {
         if dy.device() == Device::Cpu {
             return self.on_host(dy);
         }
-        if self.vocabulary <= SMALL {
+        if self.vocabulary <= SMALL_TABLE {
             small(&self.index, dy, &dtable)?;
         } else {
             in_order(&self.index, dy, &dtable)?;

@@ -1,4 +1,4 @@
-//! Indices that are not there, on a GPU: found by the launch that reads them, told at the next read.
+//! Out-of-range indices of GPU ops: found by the launch that reads them, reported at the next synchronizing read.
 //!
 //! A launch does not wait, so that an op on a GPU can't refuse what it has not seen. Its kernel sends a
 //! wrong index to a place that is none, so that nothing outside of the tensor is touched, and leaves the

@@ -1,4 +1,4 @@
-//! Elements by index: `gather`, `scatter`, `index_select` and the indexing of brackets.
+//! Gathers: `gather`, `scatter`, `index_select` and the indexing of brackets.
 //!
 //! An index of one axis is followed where it is ([`along`]); others come down to ops on [`places`](super::places),
 //! positions in the row-major order of a tensor.

@@ -1,4 +1,4 @@
-//! Elements by index: read, written, added to.
+//! Indexing: gathers, scatters and scatter-adds.
 
 mod along;
 mod bags;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::tuning::sorting::INDEXED;
 use kernels::index as device;
 
 use super::embedding;
@@ -18,8 +19,6 @@ use crate::launch::along::Places;
 use crate::ops::{Op, Saves, apply};
 use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
-
-const BLOCK: usize = 1024;
 
 /// An index tensor as i64, on the tensor's device.
 #[track_caller]
@@ -173,13 +172,13 @@ impl Op for Take {
                 launch::view_of(&flat(&y)?, true),
                 launch::number(DType::I64, x.numel() as f64),
             ];
-            let grid = Grid::x(y.numel().div_ceil(BLOCK));
+            let grid = Grid::x(y.numel().div_ceil(INDEXED));
             launch::warped(
                 &device::take::KERNEL,
                 &y,
                 grid,
                 &[x.dtype()],
-                &[BLOCK as i64],
+                &[INDEXED as i64],
                 None,
                 &args,
             )?;
@@ -222,26 +221,29 @@ impl Op for AddAt {
             return sums.reshape(&[self.n]);
         }
         // Sums wrap, so that those of a narrow integer are the low bits of those of a wide one.
-        let (wide, sums) =
-            (values.to_dtype(DType::I64)?, Tensor::zeros(&[self.n], (DType::I64, at.1))?);
+        let wide = values.to_dtype(DType::I64)?;
+        let copies = copies_for(values.numel(), self.n);
+        let sums = Tensor::zeros(&[copies, self.n], (DType::I64, at.1))?;
         if values.numel() > 0 {
             let args = [
                 launch::view_of(&places, false),
                 launch::view_of(&wide, false),
                 launch::pointer(&sums, true),
                 launch::number(DType::I64, self.n as f64),
+                launch::number(DType::I64, copies as f64),
             ];
-            let grid = Grid::x(values.numel().div_ceil(BLOCK));
+            let grid = Grid::x(values.numel().div_ceil(INDEXED));
             launch::warped(
                 &device::add_at::KERNEL,
                 &sums,
                 grid,
                 &[DType::I64],
-                &[BLOCK as i64],
+                &[INDEXED as i64],
                 None,
                 &args,
             )?;
         }
+        let sums = if copies == 1 { sums.reshape(&[self.n])? } else { sums.sum_dims(&[0], false)? };
         sums.to_dtype(at.0)
     }
 
@@ -254,6 +256,13 @@ impl Op for AddAt {
     }
 }
 
+/// How many copies of `n` sums `count` values are added to on a GPU, whose atomic additions to one address wait for each
+/// other: as many as leave a few values for each sum.
+fn copies_for(count: usize, n: usize) -> usize {
+    const EACH: usize = 16;
+    (count / EACH / n.max(1)).clamp(1, 512)
+}
+
 /// For each of `n` places the write that stays, or -1.
 #[track_caller]
 fn winners(places: &Tensor, n: usize) -> Result<Tensor> {
@@ -264,9 +273,9 @@ fn winners(places: &Tensor, n: usize) -> Result<Tensor> {
             launch::pointer(&winner, true),
             launch::number(DType::I64, n as f64),
         ];
-        let grid = Grid::x(places.numel().div_ceil(BLOCK));
+        let grid = Grid::x(places.numel().div_ceil(INDEXED));
         let kernel = &device::last_write::KERNEL;
-        launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
+        launch::warped(kernel, &winner, grid, &[], &[INDEXED as i64], None, &args)?;
     }
     Ok(winner)
 }
@@ -312,13 +321,13 @@ impl Op for Put {
                 launch::pointer(&values, false),
                 launch::view_of(&flat(&y)?, true),
             ];
-            let grid = Grid::x(x.numel().div_ceil(BLOCK));
+            let grid = Grid::x(x.numel().div_ceil(INDEXED));
             launch::warped(
                 &device::put::KERNEL,
                 &y,
                 grid,
                 &[x.dtype()],
-                &[BLOCK as i64],
+                &[INDEXED as i64],
                 None,
                 &args,
             )?;

@@ -1,4 +1,4 @@
-//! Writing by index: reductions at places, whole slices, masks, and the numbers of `put`.
+//! Scatters: reductions by index, whole slices, masks, and the flat indices of `put`.
 //!
 //! A reduction brings the index to places in row-major order, as all of `index` does. The largest and
 //! the smallest of several writes are found by writing in order: the last one stays.

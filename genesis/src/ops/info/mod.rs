@@ -16,7 +16,7 @@ pub use grow::{Growth, Input, Limits};
 pub(in crate::ops) use row::{
     ELEMENTWISE, ELEMENTWISE2, FLOATS, INTEGERS, MOVED, NUMBERS, WIDE, cpu, numel,
 };
-pub use row::{Family, Flops, Method, OpInfo, Peer, Refusal, Sample};
+pub use row::{Family, Flops, Method, OpInfo, Peer, Refusal, Sample, bytes_of};
 
 use crate::ops::{attention, conv, creation, elementwise, index, linalg, loss, norm, order};
 use crate::ops::{random, reduce, shape};

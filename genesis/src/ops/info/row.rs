@@ -1,4 +1,4 @@
-//! The row of an op: what tests and benches know of it.
+//! The descriptor of an op: what tests, benches and the page of ops are made of.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
@@ -190,6 +190,13 @@ impl OpInfo {
     pub(in crate::ops) const fn refusing(self, refused: &'static [Refusal]) -> OpInfo {
         OpInfo { refused, ..self }
     }
+}
+
+/// Bytes that a call moves at least, of elements and dtypes of its inputs as they lie in memory, and of its result: each of
+/// them once. The share of the roofline that a bench prints is by these, and by [`OpInfo::flops_of`].
+pub fn bytes_of(inputs: &[(usize, DType)], result: (usize, DType)) -> f64 {
+    let bytes = |&(elements, dtype): &(usize, DType)| (elements * dtype.bytes()) as f64;
+    inputs.iter().chain([&result]).map(bytes).sum()
 }
 
 /// The elements of a shape.

@@ -1,4 +1,4 @@
-//! Matrix products with a bias and an activation, on GPUs in one kernel.
+//! GEMM with a bias and activation epilogue, on GPUs in one kernel.
 
 use genesis_kernel::kernel::KernelDef;
 

@@ -1,4 +1,4 @@
-//! Products of rows and what is around them in a transformer's layer, where that is one launch: on GPUs, for inference.
+//! GEMM fused with the norm before it and the gate, residual or norm after it, in one launch: on GPUs, for inference.
 //!
 //! A product has the bits of the ops one after the other, and a row's bits are its own. A norm that is divided behind the
 //! product is rounded elsewhere than a norm of its own, and alike for every number of rows.
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::launch::deferred_norm::{DeferredNorm, Gain};
 use crate::launch::epilogue::{Epilogue, Fusion};
 use crate::launch::linear_tiles::linear_tiles;
-use crate::launch::quantized_tiles::{Steps, quantized_tiles};
+use crate::launch::quantized_tiles::{quantized_tiles, steps};
 use crate::ops::QuantizedWeight;
 use crate::ops::linear_rows::or_none;
 use crate::tensor::Tensor;
@@ -77,7 +77,7 @@ impl FusedProduct<'_> {
     /// If a launch fails.
     pub(crate) fn of_codes(self, weight: &QuantizedWeight) -> Result<Option<Fused>> {
         let (x, planes) = (self.rows.factors(), weight.planes());
-        let Some(steps) = Steps::of(x.dtype(), &planes) else { return Ok(None) };
+        let Some(steps) = steps(x.dtype(), &planes) else { return Ok(None) };
         if weight.device() != x.device() {
             return Ok(None);
         }

@@ -2,13 +2,13 @@
 //! and made of ops where a gradient is wanted.
 
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::Device;
+use genesis_kernel::tuning::rows::{MAX_ROW, RowBlock, gated_columns};
 use kernels::gated as device;
 
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::launch::config::{MAX_ROW, kept_rows_of_one_sum, row_block};
+use crate::launch::config::chip;
 use crate::launch::epilogue::Gate;
 use crate::ops::{Activation, check_pair, wrong_dtype};
 use crate::tensor::Tensor;
@@ -69,12 +69,9 @@ impl Tensor {
         let y = Tensor::uninitialized(&[rows, width], (self.dtype(), self.device()))?;
         if y.numel() > 0 {
             let x = self.detach().reshape(&[rows, both])?;
-            let (each, cols) = match self.device() {
-                Device::Cpu => (1, row_block(width).min(1024)),
-                Device::Cuda(_) => (1, row_block(width).min(2048 / self.dtype().bytes())),
-            };
-            let consts = [each, cols, gate as usize].map(|n| n as i64);
-            let grid = Grid::xy(rows.div_ceil(each), width.div_ceil(cols));
+            let cols = gated_columns(&chip(self.device()), width, self.dtype().bytes());
+            let consts = [1, cols, gate as usize].map(|n| n as i64);
+            let grid = Grid::xy(rows, width.div_ceil(cols));
             let dtypes = [self.dtype(), launch::accumulate_dtype(self.dtype())];
             let tensors = [(&x, false), (&y, true)];
             launch::views(&device::gated::KERNEL, grid, &dtypes, &consts, &tensors, &[])?;
@@ -121,7 +118,7 @@ impl Tensor {
         let (x, r, weight) = (flat(self)?, flat(residual)?, weight.detach());
         let (sum, y) = (fresh()?, fresh()?);
         let wide = launch::accumulate_dtype(self.dtype());
-        let block = kept_rows_of_one_sum(self.device(), rows, c);
+        let block = RowBlock::of_one_sum(&chip(self.device()), rows, c);
         let consts = [block.rows as i64, block.cols as i64];
         let grid = Grid::x(rows.div_ceil(block.rows));
         let tensors = [(&x, false), (&r, false), (&weight, false), (&sum, true), (&y, true)];

@@ -1,8 +1,11 @@
-//! Products of vectors and distances between points.
+//! Products of vectors and tensors: `inner`, `tensordot`, `kron`, `cross`, and distances between points.
 
-use crate::dispatch::autocast::{Precision, Precisions};
+use super::products::weighed;
+use crate::autograd::SavedTensors;
+use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
-use crate::ops::check_pair;
+use crate::launch;
+use crate::ops::{Op, Saves, apply, check_pair, composite, promote, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -104,11 +107,15 @@ impl Tensor {
             let message = format!("dimension {dim} of {shape:?} must have 3 elements");
             return Err(Error::op(NAME, message));
         }
-        let (a, b) = (self.broadcast_to(&shape)?, other.broadcast_to(&shape)?);
-        let next = |t: &Tensor, by: i64| t.roll(-by, axis);
-        Tensor::rounded_once([&a, &b], |[a, b]| {
-            next(&a, 1)?.mul(&next(&b, 2)?)?.sub(&next(&a, 2)?.mul(&next(&b, 1)?)?)
-        })
+        if let Some(cast) = autocast::cast_inputs(NAME, &[self, other])? {
+            return cast[0].cross(&cast[1], dim);
+        }
+        let (a, b) = promote::pair(self, other)?;
+        check_pair(NAME, &a, &b)?;
+        if !a.dtype().is_number() {
+            return Err(wrong_dtype(NAME, "a number", a.dtype()));
+        }
+        apply(Cross { axis }, &[&a.broadcast_to(&shape)?, &b.broadcast_to(&shape)?])
     }
 
     /// `beta * self + alpha * sum of a[i] b[i]`; with `beta` 0 this tensor does not count.
@@ -136,8 +143,19 @@ impl Tensor {
     /// If they are no vectors, or this tensor does not broadcast to their product.
     #[track_caller]
     pub fn addr(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        Tensor::rounded_once([self, a, b], |[x, a, b]| {
-            x.plus_product("addr", &a.outer(&b)?, alpha, beta)
+        let is_one_kernel = a.rank() == 1
+            && b.rank() == 1
+            && promote::result_type(&[self, a, b]).is_arithmetic_float()
+            && [a, b].iter().all(|t| t.device() == self.device());
+        if !is_one_kernel {
+            return Tensor::rounded_once([self, a, b], |[x, a, b]| {
+                x.plus_product("addr", &a.outer(&b)?, alpha, beta)
+            });
+        }
+        let (column, row) = (a.unsqueeze(1)?, b.unsqueeze(0)?);
+        let x = self.broadcast_to(&[a.numel(), b.numel()])?;
+        composite("addr", &[alpha, beta], [&x, &column, &row], |[x, a, b], n| {
+            Tensor::rounded_once([x, a, b], |[x, a, b]| weighed(&x, a.mul(&b)?, n))
         })
     }
 
@@ -243,6 +261,46 @@ fn product(parts: &[Tensor], cut: &[Vec<usize>], i: usize, j: usize) -> Result<T
     }
     let k = cut[i][j];
     product(parts, cut, i, k)?.mm(&product(parts, cut, k + 1, j)?)
+}
+
+/// The cross product of vectors along an axis, of tensors of one shape and dtype.
+struct Cross {
+    axis: i64,
+}
+
+impl Op for Cross {
+    fn name(&self) -> &'static str {
+        "cross"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, axis) = (inputs[0], self.axis as usize);
+        let inner = shape::product(x.shape()[axis + 1..].iter());
+        let outer = shape::product(x.shape()[..axis].iter());
+        let vectors = [outer, 3, inner];
+        let y = Tensor::uninitialized(&vectors, (x.dtype(), x.device()))?;
+        if y.numel() > 0 {
+            let (a, b) = (x.reshape(&vectors)?, inputs[1].reshape(&vectors)?);
+            let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+            let tensors = [(&a, false), (&b, false), (&y, true)];
+            let kernel = &kernels::cross::cross::KERNEL;
+            launch::tiled(kernel, [1, outer, inner], &dtypes, &[], &tensors, &[])?;
+        }
+        y.reshape(x.shape())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(3)
+    }
+
+    /// `da = b x dy`, `db = dy x a`.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let slope = |wanted: bool, a: &Tensor, b: &Tensor| {
+            wanted.then(|| apply(Cross { axis: self.axis }, &[a, b])).transpose()
+        };
+        let (a, b) = (saved.input(0), saved.input(1));
+        Ok(vec![slope(saved.wanted[0], b, dy)?, slope(saved.wanted[1], dy, a)?])
+    }
 }
 
 #[cfg(feature = "op-info")]

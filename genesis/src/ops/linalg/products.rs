@@ -160,18 +160,24 @@ impl Tensor {
         if (alpha, beta) == (1.0, 1.0) {
             return x.add(product);
         }
-        Tensor::rounded_once([&x, product], |[x, product]| {
-            let scaled = |t: Tensor, by: f64| if by == 1.0 { Ok(t) } else { t.mul_scalar(by) };
-            let product = scaled(product, alpha)?;
-            if beta != 0.0 {
-                return scaled(x, beta)?.add(&product);
-            }
-            // Not even NaN goes into the result, but a gradient of zero goes back.
-            let nothing = Tensor::zeros(&[], (genesis_kernel::ir::DType::Bool, x.device()))?;
-            let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
-            nothing.where_(&x, &zero)?.add(&product)
+        composite("plus_product", &[alpha, beta], [&x, product], |[x, product], n| {
+            Tensor::rounded_once([x, product], |[x, product]| weighed(&x, product, n))
         })
     }
+}
+
+/// `beta * x + alpha * product` of the numbers `[alpha, beta]`.
+#[track_caller]
+pub(super) fn weighed(x: &Tensor, product: Tensor, n: &[f64]) -> Result<Tensor> {
+    let scaled = |t: &Tensor, by: f64| if by == 1.0 { Ok(t.clone()) } else { t.mul_scalar(by) };
+    let product = scaled(&product, n[0])?;
+    if n[1] != 0.0 {
+        return scaled(x, n[1])?.add(&product);
+    }
+    // Not even NaN goes into the result, but a gradient of zero goes back.
+    let nothing = Tensor::zeros(&[], (genesis_kernel::ir::DType::Bool, x.device()))?;
+    let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
+    nothing.where_(x, &zero)?.add(&product)
 }
 
 /// A tensor whose axes have labels.

@@ -1,4 +1,4 @@
-//! What products are held against in tests.
+//! f64 references of products.
 
 use crate::ops::info::Dense;
 

@@ -5,7 +5,7 @@ use genesis_kernel::ir::DType;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::Reduction;
+use crate::ops::{Reduction, composite, composite_ending};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -46,6 +46,16 @@ fn rows(op: &str, x: &Tensor, target: &[usize]) -> Result<Tensor> {
     x.movedim(&[dim as i64], &[-1])
 }
 
+/// What counts of a weight: nothing where the target is to be ignored.
+fn counted([weight, target]: [&Tensor; 2], n: &[f64]) -> Result<Tensor> {
+    target.ne_scalar(n[0])?.where_(weight, &Tensor::zeros(&[], (weight.dtype(), weight.device()))?)
+}
+
+/// The loss of what was picked, by its weight.
+fn weighted_loss([picked, weight, target]: [&Tensor; 3], n: &[f64]) -> Result<Tensor> {
+    counted([&picked.neg()?.mul(weight)?, target], n)
+}
+
 impl Tensor {
     /// The negative of the log-probability of each target class.
     ///
@@ -63,24 +73,36 @@ impl Tensor {
         }
         let x = rows(NAME, self, target.shape())?;
         let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
-        let counts = target.ne_scalar(classes.ignore_index as f64)?;
-        let safe = counts.where_(target, &target.zeros_like()?)?;
+        let numbers = [classes.ignore_index as f64];
+        // A row that does not count picks the first class, whatever that is.
+        let safe = composite(NAME, &numbers, [target], |[target], n| {
+            target
+                .ne_scalar(n[0])?
+                .where_(target, &Tensor::zeros(&[], (DType::I64, target.device()))?)
+        })?;
         let (m, c) = (safe.numel(), x.dim(-1)?);
         let picked = x.reshape(&[m, c])?.gather(1, &safe.reshape(&[m, 1])?)?;
+        let picked = picked.reshape(target.shape())?;
         let weight = match &classes.weight {
             Some(weight) => weight
                 .to_dtype(x.dtype())?
                 .index_select(0, &safe.reshape(&[m])?)?
                 .reshape(target.shape())?,
-            None => Tensor::ones(target.shape(), (x.dtype(), x.device()))?,
+            None => Tensor::ones(&[], (x.dtype(), x.device()))?.broadcast_to(target.shape())?,
         };
-        let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
-        let weight = counts.where_(&weight, &zero)?;
-        let losses = picked.reshape(target.shape())?.neg()?.mul(&weight)?;
-        let losses = counts.where_(&losses, &zero)?;
+        let operands = [&picked, &weight, target];
         let loss = match classes.reduction {
-            Reduction::Mean => losses.sum()?.div(&weight.sum()?)?,
-            other => other.of(&losses)?,
+            Reduction::Mean => {
+                let sum = composite_ending(NAME, &numbers, operands, weighted_loss, Tensor::sum)?;
+                sum.div(&composite_ending(
+                    NAME,
+                    &numbers,
+                    [&weight, target],
+                    counted,
+                    Tensor::sum,
+                )?)?
+            }
+            other => other.of(&composite(NAME, &numbers, operands, weighted_loss)?)?,
         };
         loss.to_dtype(self.dtype())
     }

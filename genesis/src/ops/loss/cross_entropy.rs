@@ -5,6 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Device, from_bytes};
+use genesis_kernel::tuning::rows::{Pieces, step_of_row};
 use kernels::loss as device;
 
 use crate::autograd::{SavedTensors, is_grad_enabled};
@@ -12,7 +13,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::fuse::{Fused, fuse};
 use crate::launch;
-use crate::launch::config::{Pieces, row_block};
+use crate::launch::config::chip;
 use crate::ops::index::flag;
 use crate::ops::{Op, Saves, apply, wrong_dtype};
 use crate::tensor::Tensor;
@@ -135,7 +136,7 @@ impl CrossEntropy {
         let lse = Tensor::uninitialized(&[m], (wide, rows.device()))?;
         if m > 0 {
             let pieces =
-                Pieces::of_row(rows.device(), rows.shape()[1], rows.dtype().bytes(), false);
+                Pieces::of_row(&chip(rows.device()), rows.shape()[1], rows.dtype().bytes(), false);
             let tensors = [(rows, false), (target, false), (&loss, true), (&lse, true)];
             let [flag, code] = flag::args(NAME, rows.device(), rows.shape()[1])?;
             let numbers = [launch::number(DType::I64, IGNORE as f64), flag, code];
@@ -181,7 +182,7 @@ impl Op for CrossEntropy {
         };
         let dx = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         if x.numel() > 0 {
-            let block = row_block(x.shape()[1]).min(4096);
+            let block = step_of_row(x.shape()[1]);
             let grid = Grid::xy(x.shape()[0], x.shape()[1].div_ceil(block));
             let tensors = [(x, false), (target, false), (&lse, false), (dy, false), (&dx, true)];
             let ignore = [launch::number(DType::I64, IGNORE as f64)];

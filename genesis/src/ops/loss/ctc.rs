@@ -16,7 +16,7 @@ use genesis_kernel::ir::DType;
 
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::Reduction;
+use crate::ops::{PadMode, Reduction, composite};
 use crate::tensor::Tensor;
 
 /// The logarithm of the probability of what can't be.
@@ -132,9 +132,7 @@ impl Places {
         let mut alpha = index.eq_scalar(0.0)?.where_(&zero, &never)?; // [N, L]
         for t in 0..longest {
             let emitted = log_probs.select(0, t)?.gather(1, &self.classes)?;
-            let next = self.step(&alpha, &never, t == 0)?.add(&emitted)?;
-            // What is impossible stays near the one number, so that it does not overflow.
-            let next = next.maximum_scalar(NEVER)?;
+            let next = self.step(&alpha, &emitted)?;
             alpha = match frames.iter().all(|&n| n > t) {
                 true => next,
                 false => frames_left.gt_scalar(t as f64)?.where_(&next, &alpha)?,
@@ -150,23 +148,25 @@ impl Places {
         sum_of_three([&end, &label, &never.broadcast_to(&[batch, 1])?])?.neg()?.reshape(&[batch])
     }
 
-    /// The logarithm of the probability of coming to each place.
-    fn step(&self, alpha: &Tensor, never: &Tensor, is_first: bool) -> Result<Tensor> {
-        let one = shifted(alpha, 1, NEVER)?;
-        if is_first {
-            return sum_of_three([alpha, &one, &never.broadcast_to(alpha.shape())?]);
-        }
-        let two = self.no_skip.where_(never, &shifted(alpha, 2, NEVER)?)?;
-        sum_of_three([alpha, &one, &two])
+    /// The logarithm of the probability of being at each place a frame later. To the place of the first label, which
+    /// has none two places before it, nothing skips.
+    fn step(&self, alpha: &Tensor, emitted: &Tensor) -> Result<Tensor> {
+        let (one, two) = (shifted(alpha, 1, NEVER)?, shifted(alpha, 2, NEVER)?);
+        let operands = [alpha, &one, &two, &self.no_skip, emitted];
+        composite("ctc_loss", &[NEVER], operands, |[alpha, one, two, no_skip, emitted], n| {
+            let never = Tensor::full(&[], n[0], (two.dtype(), two.device()))?;
+            let two = no_skip.where_(&never, two)?;
+            // What is impossible stays near the one number, so that it does not overflow.
+            sum_of_three([alpha, one, &two])?.add(emitted)?.maximum_scalar(n[0])
+        })
     }
 }
 
 /// Each row moved to the right, with one value in front.
 fn shifted(x: &Tensor, by: usize, value: f64) -> Result<Tensor> {
-    let (rows, width) = (x.shape()[0], x.shape()[1]);
+    let width = x.shape()[1];
     let by = by.min(width);
-    let front = Tensor::full(&[rows, by], value, (x.dtype(), x.device()))?;
-    Tensor::cat(&[&front, &x.narrow(1, 0, width - by)?], 1)
+    x.narrow(1, 0, width - by)?.pad(&[by as i64, 0], PadMode::Constant(value))
 }
 
 /// `log(exp(a) + exp(b) + exp(c))` of finite numbers.

@@ -2,8 +2,10 @@
 
 use genesis_kernel::ir::DType;
 
+use super::channels::{self, Moments};
 use crate::autograd::no_grad;
 use crate::dispatch::autocast::{self, Precision, Precisions};
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{PadMode, Window, composite};
@@ -131,6 +133,61 @@ impl Tensor {
                 format!("training needs more than one value a channel, got {:?}", self.shape());
             return Err(Error::op(NAME, message));
         }
+        if self.numel() == 0 || trace::is_on() {
+            return self.batch_norm_of_ops((weight, bias), stats, &line);
+        }
+        let c = line[axis];
+        let rows = if axis == 0 { 1 } else { self.shape()[0] };
+        // What lies across is turned once, and not for each time it is read.
+        let x = self.reshape(&[rows, c, self.numel() / (rows * c)])?.contiguous()?;
+        let wide = launch::accumulate_dtype(self.dtype());
+        let fitted = |t: Option<&Tensor>| {
+            t.map(|t| match t.numel() == c {
+                true => t.to_dtype(wide)?.reshape(&[c, 1]),
+                false => {
+                    let message = format!("weights of {:?} do not fit {line:?}", t.shape());
+                    Err(Error::op(NAME, message))
+                }
+            })
+            .transpose()
+        };
+        let (weight, bias) = (fitted(weight)?, fitted(bias)?);
+        let affine = (weight.as_ref(), bias.as_ref());
+        let y = match (stats.training, stats.running) {
+            (true, running) => {
+                let moments = no_grad(|| channels::moments(&x))?;
+                if let Some((running_mean, running_var)) = running {
+                    let n = (self.numel() / c) as f64;
+                    let scale = n / (n - 1.0).max(1.0);
+                    no_grad(|| {
+                        move_towards(running_mean, &moments.mean, stats.momentum)?;
+                        move_towards(running_var, &moments.var.mul_scalar(scale)?, stats.momentum)
+                    })?;
+                }
+                channels::normalized(&x, moments, affine, stats.eps)?
+            }
+            (false, Some((mean, var))) => {
+                let fitted = |t: &Tensor| t.to_dtype(wide)?.reshape(&[1, c, 1]);
+                let moments = Moments { mean: fitted(mean)?, var: fitted(var)? };
+                channels::standardized(&x, &moments, affine, stats.eps)?
+            }
+            (false, None) => {
+                return Err(Error::op(NAME, "needs running statistics outside of training"));
+            }
+        };
+        y.reshape(self.shape())
+    }
+
+    /// [`Tensor::batch_norm`] made of other ops, with statistics of `line`.
+    #[track_caller]
+    fn batch_norm_of_ops(
+        &self,
+        affine_by: (Option<&Tensor>, Option<&Tensor>),
+        stats: &BatchStats<'_>,
+        line: &[usize],
+    ) -> Result<Tensor> {
+        const NAME: &str = "batch_norm";
+        let axis = usize::from(self.rank() > 1);
         let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
         let dims: Vec<i64> = (0..self.rank()).filter(|&a| a != axis).map(|a| a as i64).collect();
         let (mean, var) = match (stats.training, stats.running) {
@@ -148,7 +205,7 @@ impl Tensor {
                 (mean, var)
             }
             (false, Some((mean, var))) => {
-                let fitted = |t: &Tensor| t.to_dtype(x.dtype())?.reshape(&line);
+                let fitted = |t: &Tensor| t.to_dtype(x.dtype())?.reshape(line);
                 (fitted(mean)?, fitted(var)?)
             }
             (false, None) => {
@@ -156,7 +213,7 @@ impl Tensor {
             }
         };
         let y = x.sub(&mean)?.mul(&var.add_scalar(stats.eps)?.rsqrt()?)?;
-        affine(NAME, y, (weight, bias), &line)?.to_dtype(self.dtype())
+        affine(NAME, y, affine_by, line)?.to_dtype(self.dtype())
     }
 
     /// Groups of channels (axis 1) brought to zero mean and unit variance, each sample by itself, then

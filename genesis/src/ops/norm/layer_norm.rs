@@ -6,15 +6,14 @@
 use std::sync::OnceLock;
 
 use genesis_kernel::kernel::{Grid, KernelDef};
+use genesis_kernel::tuning::rows::{MAX_ROW, RowBlock, programs_of_long_rows, step_of_row};
 use kernels::{norm as device, norm_bwd as device_bwd};
 
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::launch::config::{
-    RowBlock, kept_rows, kept_rows_of_one_sum, multiprocessors, summed_rows,
-};
+use crate::launch::config::chip;
 use crate::ops::{Op, Saves, apply, check_pair, wrong_dtype};
 use crate::tensor::Tensor;
 
@@ -118,9 +117,6 @@ static RMS_NORM: Kernels = Kernels {
     params: &device_bwd::rms_norm_params::KERNEL,
 };
 
-/// Columns of one step of a row that is too long to be kept.
-const LONG_STEP: usize = 4096;
-
 type Tensors<'a> = Vec<(&'a Tensor, bool)>;
 
 impl Kernels {
@@ -143,12 +139,12 @@ impl Kernels {
         tensors.extend(stats.iter().map(|t| (t, true)));
         let dtypes = [x.dtype(), wide];
         let eps = [launch::number(wide, eps)];
-        if n > launch::MAX_ROW {
-            let consts = [LONG_STEP as i64];
+        if n > MAX_ROW {
+            let consts = [step_of_row(n) as i64];
             launch::views(self.long, Grid::x(m), &dtypes, &consts, &tensors, &eps)?;
         } else {
-            let block = if self.centered { kept_rows } else { kept_rows_of_one_sum };
-            let RowBlock { rows, cols, warps } = block(x.device(), m, n);
+            let block = if self.centered { RowBlock::kept } else { RowBlock::of_one_sum };
+            let RowBlock { rows, cols, warps } = block(&chip(x.device()), m, n);
             let (grid, consts) = (Grid::x(m.div_ceil(rows)), [rows as i64, cols as i64]);
             launch::warped_views(self.short, grid, &dtypes, &consts, warps, &tensors, &eps)?;
         }
@@ -192,11 +188,11 @@ impl Kernels {
         let mut row_tensors: Tensors<'_> = vec![(x, false), (weight, false)];
         row_tensors.extend(stats.iter().map(|t| (t, false)));
         row_tensors.extend([(dy, false), (dx, true)]);
-        let busy = multiprocessors(x.device());
-        let partial = match summed_rows(x.device(), m, n, wide.bytes()) {
-            Some(RowBlock { rows, cols, warps }) => {
-                let at_once = if cols <= 4096 { 2 * busy } else { busy };
-                let programs = m.div_ceil(rows).min(at_once);
+        let chip = &chip(x.device());
+        let partial = match RowBlock::of_column_sums(chip, m, n, wide.bytes()) {
+            Some(block) => {
+                let RowBlock { rows, cols, warps } = block;
+                let programs = block.programs_of_column_sums(chip, m);
                 let shape = [n_params, programs, n];
                 let partial = Tensor::uninitialized(&shape, (wide, x.device()))?;
                 row_tensors.push((&partial, true));
@@ -206,9 +202,9 @@ impl Kernels {
                 partial
             }
             None => {
-                let step = [LONG_STEP.min(launch::config::row_block(n)) as i64];
+                let step = [step_of_row(n) as i64];
                 launch::views(self.bwd_long, Grid::x(m), &dtypes, &step, &row_tensors, &[])?;
-                let programs = m.div_ceil(32).min(16);
+                let programs = programs_of_long_rows(m);
                 let shape = [n_params, programs, n];
                 let partial = Tensor::uninitialized(&shape, (wide, x.device()))?;
                 let mut tensors: Tensors<'_> = vec![(x, false)];

@@ -1,6 +1,7 @@
 //! Normalizations: of rows, channels and groups, and softmax.
 
 mod batch_norm;
+mod channels;
 mod layer_norm;
 mod softmax;
 

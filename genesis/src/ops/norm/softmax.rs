@@ -1,14 +1,14 @@
 //! Softmax and log-softmax along any dimension.
 
 use genesis_kernel::kernel::{Grid, KernelDef};
+use genesis_kernel::tuning::rows::{KeptRows, Pieces};
 use kernels::softmax as device;
 
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
-use crate::launch::config::Pieces;
-use crate::launch::rows;
+use crate::launch::config::chip;
 use crate::ops::{Differentiated, Op, Saves, apply, gradients, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
@@ -99,11 +99,12 @@ impl Op for Last {
         let (x_rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
         let (m, tensors) = (x_rows.shape()[0], [(&x_rows, false), (&out, true)]);
-        if let Some(kept) = rows::kept(x.device(), m, n, x.dtype().bytes()) {
+        let chip = &chip(x.device());
+        if let Some(kept) = KeptRows::of(chip, m, n, x.dtype().bytes()) {
             launch::kept_rows(self.row.short, &dtypes, kept, &tensors, &[])?;
             return Ok(y);
         }
-        let pieces = Pieces::of_row(x.device(), n, x.dtype().bytes(), true);
+        let pieces = Pieces::of_row(chip, n, x.dtype().bytes(), true);
         let grid = Grid::x(m);
         let (consts, warps) = (pieces.consts(), pieces.warps);
         launch::warped_views(self.row.long, grid, &dtypes, &consts, warps, &tensors, &[])?;

@@ -1,4 +1,4 @@
-//! Ops on the order of elements: sorting, searching, what there is once.
+//! Sorting, selection, searching and distinct elements.
 
 mod radix;
 mod search;

@@ -1,7 +1,7 @@
 //! Rows sorted by radix: which keys, how many passes, how rows are cut into parts.
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::Grid;
+use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::radix as device;
 
@@ -10,13 +10,20 @@ use crate::launch;
 use crate::ops::index::exclusive;
 use crate::tensor::Tensor;
 
-/// Lines and columns of the tile of a program on a GPU, and its warps: a thread has a line.
-const TILE: [usize; 2] = [256, 8];
+/// Keys of a thread on a GPU: as many as counters of 4 bits count.
+const WIDTH: usize = 8;
+/// Threads of a program that has a part of a row, and its warps.
+const LANES: usize = 256;
 const WARPS: u32 = 8;
+/// Keys of a row, at most, that one program sorts: 1024 threads have them.
+const ROW: usize = 8192;
 /// Keys of a part, at most: counters of 16 bits hold them.
 const PART: usize = 32_768;
 /// Parts of a row from which on each becomes longer: their counts are added up by one program.
 const PARTS: usize = 1024;
+
+/// Bits of a digit on a GPU.
+const DIGIT: usize = 4;
 
 /// How values become keys: `(order - zero) ^ flip`, of which the low `bits` differ.
 struct Keys {
@@ -85,19 +92,116 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
 
 #[track_caller]
 fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
+    let is_small = keys.dtype != DType::I64 && x.shape()[1] < 1 << 31;
+    match x.device() {
+        Device::Cpu => sorted_in_order(x, keys),
+        Device::Cuda(_) if is_small && x.shape()[1] <= ROW => sorted_in_one_launch(x, keys),
+        Device::Cuda(_) if is_small => sorted_words(x, keys),
+        Device::Cuda(_) => sorted_pairs(x, keys),
+    }
+}
+
+/// On the CPU, digits of 8 bits.
+#[track_caller]
+fn sorted_in_order(x: &Tensor, keys: &Keys) -> Result<Tensor> {
     let position = if x.shape()[1] < 1 << 31 { DType::I32 } else { DType::I64 };
     let mut pairs = Pairs::like(x, keys.dtype, position)?;
     begin(x, keys, &pairs)?;
-    let digit = if x.device() == Device::Cpu { 8 } else { 4 };
-    let passes = keys.bits.div_ceil(digit);
+    let passes = keys.bits.div_ceil(8);
     for pass in 0..passes {
-        let last = pass + 1 == passes;
-        let next = Pairs::like(x, keys.dtype, if last { DType::I64 } else { position })?;
-        let shift = keys.scalar((pass * digit) as i64);
-        match x.device() {
-            Device::Cpu => in_order(&pairs, &next, shift)?,
-            Device::Cuda(_) => by_parts(&pairs, &next, shift)?,
-        }
+        let is_last = pass + 1 == passes;
+        let next = Pairs::like(x, keys.dtype, if is_last { DType::I64 } else { position })?;
+        in_order(&pairs, &next, keys.scalar((pass * 8) as i64))?;
+        pairs = next;
+    }
+    Ok(pairs.at)
+}
+
+/// On a GPU, of rows that a program holds.
+#[track_caller]
+fn sorted_in_one_launch(x: &Tensor, keys: &Keys) -> Result<Tensor> {
+    let [rows, n] = [x.shape()[0], x.shape()[1]];
+    let lanes = (n.next_power_of_two() / WIDTH).max(32);
+    let on = (DType::I64, x.device());
+    let order = Tensor::uninitialized(&[rows, n], on)?;
+    let words = Tensor::uninitialized(&[rows, lanes * WIDTH], on)?;
+    let x = x.contiguous()?;
+    let kernel = match x.dtype().is_float() {
+        true => &device::radix_sort_rows_of_floats::KERNEL,
+        false => &device::radix_sort_rows_of_ints::KERNEL,
+    };
+    let args = [
+        launch::pointer(&x, false),
+        launch::pointer(&words, true),
+        launch::pointer(&order, true),
+        number(n),
+        keys.scalar(keys.zero),
+        keys.scalar(keys.flip),
+        number(keys.bits.div_ceil(DIGIT)),
+    ];
+    let (dtypes, warps) = ([x.dtype(), keys.dtype], Some((lanes / 32) as u32));
+    launch::warped(kernel, &order, Grid::x(rows), &dtypes, &[lanes as i64], warps, &args)?;
+    Ok(order)
+}
+
+/// On a GPU, of keys of at most 32 bits, each a word with its position.
+#[track_caller]
+fn sorted_words(x: &Tensor, keys: &Keys) -> Result<Tensor> {
+    let of = || Tensor::uninitialized(x.shape(), (DType::I64, x.device()));
+    let mut words = of()?;
+    let kernel = match x.dtype().is_float() {
+        true => &device::radix_words_of_floats::KERNEL,
+        false => &device::radix_words_of_ints::KERNEL,
+    };
+    let outs = [launch::view_of(&words, true)];
+    by_tiles(kernel, x, keys, &[x.dtype(), keys.dtype], &outs)?;
+    let passes = keys.bits.div_ceil(DIGIT);
+    for pass in 0..passes {
+        let keep = if pass + 1 == passes { 0xffff_ffff } else { -1 };
+        let next = of()?;
+        let shift = launch::number(DType::I64, (32 + pass * DIGIT) as f64);
+        let counts = counts(&words, shift)?;
+        let args = [
+            launch::pointer(&words, false),
+            launch::pointer(&next, true),
+            launch::pointer(&counts.offsets, false),
+            number(x.shape()[1]),
+            number(counts.part),
+            shift,
+            Arg::Scalar(Scalar::int(DType::I64, keep)),
+        ];
+        let kernel = &device::radix_scatter_words::KERNEL;
+        launch::warped(kernel, &next, counts.grid, &[], &[LANES as i64], Some(WARPS), &args)?;
+        words = next;
+    }
+    Ok(words)
+}
+
+/// On a GPU, of keys of 64 bits, or rows of 2^31 elements and more: keys and positions apart.
+#[track_caller]
+fn sorted_pairs(x: &Tensor, keys: &Keys) -> Result<Tensor> {
+    let position = if x.shape()[1] < 1 << 31 { DType::I32 } else { DType::I64 };
+    let mut pairs = Pairs::like(x, keys.dtype, position)?;
+    begin(x, keys, &pairs)?;
+    let passes = keys.bits.div_ceil(DIGIT);
+    for pass in 0..passes {
+        let is_last = pass + 1 == passes;
+        let next = Pairs::like(x, keys.dtype, if is_last { DType::I64 } else { position })?;
+        let shift = keys.scalar((pass * DIGIT) as i64);
+        let counts = counts(&pairs.keys, shift)?;
+        let args = [
+            launch::pointer(&pairs.keys, false),
+            launch::pointer(&pairs.at, false),
+            launch::pointer(&next.keys, true),
+            launch::pointer(&next.at, true),
+            launch::pointer(&counts.offsets, false),
+            number(x.shape()[1]),
+            number(counts.part),
+            shift,
+        ];
+        let dtypes = [keys.dtype, position, next.at.dtype()];
+        let (kernel, consts) = (&device::radix_scatter::KERNEL, [LANES as i64]);
+        launch::warped(kernel, &next.keys, counts.grid, &dtypes, &consts, Some(WARPS), &args)?;
         pairs = next;
     }
     Ok(pairs.at)
@@ -143,23 +247,30 @@ pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor
 /// The keys of `x`, and the positions in its rows.
 #[track_caller]
 fn begin(x: &Tensor, keys: &Keys, pairs: &Pairs) -> Result<()> {
-    let [rows, n] = [x.shape()[0], x.shape()[1]];
-    let cols = n.next_power_of_two().clamp(16, 1024);
-    let lines = (1024 / cols).min(rows.next_power_of_two());
     let kernel = match x.dtype().is_float() {
         true => &device::radix_keys_of_floats::KERNEL,
         false => &device::radix_keys_of_ints::KERNEL,
     };
-    let args = [
-        launch::view_of(x, false),
-        launch::view_of(&pairs.keys, true),
-        launch::view_of(&pairs.at, true),
-        keys.scalar(keys.zero),
-        keys.scalar(keys.flip),
-    ];
-    let dtypes = [x.dtype(), keys.dtype, pairs.at.dtype()];
+    let outs = [launch::view_of(&pairs.keys, true), launch::view_of(&pairs.at, true)];
+    by_tiles(kernel, x, keys, &[x.dtype(), keys.dtype, pairs.at.dtype()], &outs)
+}
+
+/// A kernel that makes keys of the elements of `x`, by tiles.
+#[track_caller]
+fn by_tiles(
+    kernel: &'static KernelDef,
+    x: &Tensor,
+    keys: &Keys,
+    dtypes: &[DType],
+    outs: &[Arg],
+) -> Result<()> {
+    let [rows, n] = [x.shape()[0], x.shape()[1]];
+    let cols = n.next_power_of_two().clamp(16, 1024);
+    let lines = (1024 / cols).min(rows.next_power_of_two());
+    let numbers = [keys.scalar(keys.zero), keys.scalar(keys.flip)];
+    let args = [&[launch::view_of(x, false)], outs, &numbers].concat();
     let grid = Grid::x(rows.div_ceil(lines) * n.div_ceil(cols));
-    launch::warped(kernel, x, grid, &dtypes, &[lines as i64, cols as i64], None, &args)
+    launch::warped(kernel, x, grid, dtypes, &[lines as i64, cols as i64], None, &args)
 }
 
 /// One pass on the CPU, a program a row.
@@ -181,38 +292,33 @@ fn in_order(from: &Pairs, to: &Pairs, shift: Arg) -> Result<()> {
     launch::warped(kernel, &to.keys, Grid::x(rows), &dtypes, &[], None, &args)
 }
 
-/// One pass on a GPU: count, add up, scatter.
+/// Where the first key of each digit of each part goes: `[rows, 16, parts]`, from the row's first.
+struct Offsets {
+    offsets: Tensor,
+    /// Keys of a part.
+    part: usize,
+    /// A program for each part.
+    grid: Grid,
+}
+
+/// Counts the digits from `shift` of parts of rows on a GPU, and adds them up.
 #[track_caller]
-fn by_parts(from: &Pairs, to: &Pairs, shift: Arg) -> Result<()> {
-    let [rows, n] = [from.keys.shape()[0], from.keys.shape()[1]];
-    let [lines, cols] = TILE;
-    let part = n.div_ceil(PARTS).next_multiple_of(lines * cols).min(PART);
+fn counts(keys: &Tensor, shift: Arg) -> Result<Offsets> {
+    let [rows, n] = [keys.shape()[0], keys.shape()[1]];
+    let part = n.div_ceil(PARTS).next_multiple_of(LANES * WIDTH).min(PART);
     let parts = n.div_ceil(part);
-    let on = (DType::I64, from.keys.device());
-    let counts = Tensor::uninitialized(&[rows, 16, parts], on)?;
+    let on = (DType::I64, keys.device());
+    let offsets = Tensor::uninitialized(&[rows, 16, parts], on)?;
     let grid = Grid::x(rows * parts);
-    let consts = TILE.map(|extent| extent as i64);
     let args = [
-        launch::pointer(&from.keys, false),
-        launch::pointer(&counts, true),
+        launch::pointer(keys, false),
+        launch::pointer(&offsets, true),
         number(n),
         number(part),
         shift,
     ];
-    let dtypes = [from.keys.dtype(), from.at.dtype(), to.at.dtype()];
-    let kernel = &device::radix_count::KERNEL;
-    launch::warped(kernel, &counts, grid, &dtypes[..1], &consts, Some(WARPS), &args)?;
-    exclusive(&counts, &Tensor::uninitialized(&[rows], on)?, rows)?;
-    let args = [
-        launch::pointer(&from.keys, false),
-        launch::pointer(&from.at, false),
-        launch::pointer(&to.keys, true),
-        launch::pointer(&to.at, true),
-        launch::pointer(&counts, false),
-        number(n),
-        number(part),
-        shift,
-    ];
-    let kernel = &device::radix_scatter::KERNEL;
-    launch::warped(kernel, &to.keys, grid, &dtypes, &consts, Some(WARPS), &args)
+    let (kernel, consts) = (&device::radix_count::KERNEL, [LANES as i64]);
+    launch::warped(kernel, &offsets, grid, &[keys.dtype()], &consts, Some(WARPS), &args)?;
+    exclusive(&offsets, &Tensor::uninitialized(&[rows], on)?, rows)?;
+    Ok(Offsets { offsets, part, grid })
 }

@@ -1,15 +1,14 @@
-//! Where numbers belong among sorted ones.
+//! Binary search in sorted rows: `searchsorted`, `bucketize`.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
+use genesis_kernel::tuning::sorting::SEARCHED;
 use kernels::search as device;
 
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{check_pair, promote};
 use crate::tensor::Tensor;
-
-const BLOCK: usize = 256;
 
 impl Tensor {
     /// How many elements of this sorted tensor come before each of `values`: those that are less, or with
@@ -55,9 +54,9 @@ impl Tensor {
             launch::number(DType::I64, f64::from(steps)),
             launch::number(DType::I64, f64::from(u8::from(right))),
         ];
-        let grid = Grid::x(lines * m.div_ceil(BLOCK));
+        let grid = Grid::x(lines * m.div_ceil(SEARCHED));
         let (kernel, dtypes) = (&device::search::KERNEL, [sorted.dtype()]);
-        launch::warped(kernel, &y, grid, &dtypes, &[BLOCK as i64], None, &args)?;
+        launch::warped(kernel, &y, grid, &dtypes, &[SEARCHED as i64], None, &args)?;
         Ok(y)
     }
 

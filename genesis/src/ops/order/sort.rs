@@ -160,6 +160,8 @@ impl Tensor {
 const PIECE: usize = 1024;
 /// Elements of one program.
 const OWN: usize = 16;
+/// Comparisons, at most, that take a GPU less time than the passes of a radix sort, which wait for each other.
+const COMPARED: usize = 1 << 27;
 
 /// Rows of at most so many elements are sorted in one launch on the CPU, each element against each.
 const SHORT: usize = 64;
@@ -167,7 +169,11 @@ const SHORT: usize = 64;
 /// The positions of the elements of each row of `x: [rows, n]` in order.
 #[track_caller]
 fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
-    let is_short = x.shape()[1] <= if x.device() == Device::Cpu { SHORT } else { PIECE };
+    let [rows, n] = [x.shape()[0], x.shape()[1]];
+    let is_short = match x.device() {
+        Device::Cpu => n <= SHORT,
+        Device::Cuda(_) => n <= PIECE && rows.saturating_mul(n * n) <= COMPARED,
+    };
     match is_short && x.dtype().bytes() <= 4 {
         true => by_keys(x, descending),
         false => radix::sorted(x, descending),

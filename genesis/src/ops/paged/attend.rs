@@ -1,4 +1,4 @@
-//! The launches of attention to a cache in pages.
+//! The launches of paged attention.
 //!
 //! What is chosen here, how many rows a tile has, how many programs share the keys of one and which kernel
 //! computes a sequence, has no influence on the bits.
@@ -6,11 +6,14 @@
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::tuning::attention::{
+    FEW_ROWS, GATHERED_KEYS, JOINED_HEADS, PagedTile, blocks_of_program, may_be_kept, prefill_tile,
+};
 use kernels::paged_attention as device;
 
 use crate::error::Result;
 use crate::launch;
-use crate::launch::config::multiprocessors;
+use crate::launch::config::chip;
 use crate::tensor::Tensor;
 
 /// More than any sequence is long; kernels count keys in 32 bits.
@@ -28,22 +31,6 @@ pub(super) struct Paged {
     pub(super) cap: Option<f64>,
     pub(super) sinks: Option<Tensor>,
 }
-
-/// Blocks of keys up to which one program walks them all: joining what several leave takes longer.
-const WALKED: usize = 5;
-/// The most tiles of a grid whose keys are shared: its third axis.
-const MAX_TILES: usize = 65_535;
-/// The most bytes for what is kept of blocks, and for keys and values in a row.
-const MAX_KEPT: usize = 1 << 28;
-/// Heads of a program that joins blocks.
-const JOINED: usize = 2;
-/// Rows of a sequence from which on its pages are gathered first.
-const FEW: usize = 64;
-/// Keys of a program that gathers them.
-const GATHERED: usize = 32;
-/// Rows of a tile of many tokens, and of one where there are too few for every multiprocessor.
-const LARGE: usize = 128;
-const SMALL: usize = 64;
 
 /// The tensors of a call.
 #[derive(Clone, Copy)]
@@ -103,23 +90,8 @@ pub(super) struct Share {
     pub(super) programs: usize,
 }
 
-/// Rows of a tile, keys of a block, and warps. Keys must not depend on anything but the head and the dtype:
-/// they are what the bits depend on. So are the layouts of products: tiles of 16 rows and of a multiple of
-/// 64 add up a row in the same order where keys are 64 or more.
-fn tile(q: &Tensor, rows: usize) -> (usize, usize, u32) {
-    if q.device() == Device::Cpu {
-        return (rows.next_power_of_two().min(32), 32, 4);
-    }
-    let few = if rows <= 16 { 16 } else { FEW };
-    match (q.dtype().bytes(), q.shape()[2]) {
-        (2, ..=64) => (few, 128, 4),
-        (2, ..=128) => (few, 64, 4),
-        (2, _) => (64, 32, 8),
-        (4, ..=64) => (32, 32, 4),
-        (4, ..=128) => (16, 32, 4),
-        (4, _) => (16, 32, 8),
-        _ => (16, 16, 4),
-    }
+fn paged_tile(q: &Tensor, rows: usize) -> PagedTile {
+    PagedTile::of(&chip(q.device()), q.dtype().bytes(), q.shape()[2], rows)
 }
 
 pub(super) fn whole(n: usize) -> Arg {
@@ -136,14 +108,13 @@ impl Paged {
     /// keys again.
     fn gathers(&self, call: &Call<'_>) -> bool {
         let (q, d) = (call.q, call.q.shape()[2]);
-        let bytes = [self.lengths.numel(), self.most(call) + FEW * 2, call.groups(), d, 4];
-        let fits = bytes.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+        let bytes = [self.lengths.numel(), self.most(call) + FEW_ROWS * 2, call.groups(), d, 4];
         q.device() != Device::Cpu
             && q.dtype().bytes() == 2
             && d <= 128
             && d.is_multiple_of(8)
-            && self.most[0] * call.each() > FEW
-            && fits.is_some_and(|bytes| bytes <= MAX_KEPT)
+            && self.most[0] * call.each() > FEW_ROWS
+            && may_be_kept(&bytes)
     }
 
     /// The most keys of a sequence.
@@ -160,7 +131,7 @@ impl Paged {
         let (tokens, sequences) = (call.q.shape()[0], self.lengths.numel());
         // Sequences of fewer tokens have rows of their own kernel, and so have rows of none.
         let is_mixed = sequences > 1 && tokens != sequences * self.most[0];
-        let limit = if is_mixed { FEW } else { 0 };
+        let limit = if is_mixed { FEW_ROWS } else { 0 };
         self.prefill(call, limit)?;
         if is_mixed { self.walk(call, Some(limit)) } else { Ok(()) }
     }
@@ -171,20 +142,13 @@ impl Paged {
         let sequences = self.lengths.numel();
         let [queries, keys] = self.most;
         let of_sequence = limit.unwrap_or(queries.saturating_mul(call.each()));
-        let (rows, block, warps) = tile(q, of_sequence);
+        let PagedTile { rows, keys: block, warps } = paged_tile(q, of_sequence);
         let is_one = of_sequence <= rows;
         let tiles = tokens * call.each() / rows + sequences + 1;
         let busy = groups * if is_one { sequences } else { tiles };
         let blocks = keys.div_ceil(block).max(1);
-        // Two programs of each multiprocessor: one loads while the other computes.
-        let processors = multiprocessors(q.device());
         let kept = [tokens, heads, blocks, call.width() + 2, 4];
-        let fits = kept.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
-        let is_split = blocks > WALKED
-            && tiles <= MAX_TILES
-            && busy * 4 < processors * 3
-            && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
-        let span = if is_split { (blocks * busy).div_ceil(2 * processors).max(1) } else { blocks };
+        let span = blocks_of_program(&chip(q.device()), blocks, tiles, busy, &kept);
         Share { rows, keys: block, warps, is_one, tiles, span, programs: blocks.div_ceil(span) }
     }
 
@@ -247,9 +211,9 @@ impl Paged {
             let tensors = [(&sums, false), (&parts, false), (&sinks, false), (y, true)];
             launch::warped_views(
                 &device::paged_attention_join::KERNEL,
-                Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED)),
+                Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED_HEADS)),
                 &[call.dtypes()[0], call.dtypes()[2]],
-                &consts(&[JOINED, width, share.keys], &[self.sinks.is_some()]),
+                &consts(&[JOINED_HEADS, width, share.keys], &[self.sinks.is_some()]),
                 Some(4),
                 &tensors,
                 &[starts, lengths, sequences, most, window, whole(limit / each)],
@@ -262,7 +226,7 @@ impl Paged {
     fn prefill(&self, call: &Call<'_>, limit: usize) -> Result<()> {
         let &Call { q, keys, values, y } = call;
         let (tokens, heads) = (q.shape()[0], q.shape()[1]);
-        let (_, block, _) = tile(q, FEW);
+        let PagedTile { keys: block, .. } = paged_tile(q, FEW_ROWS);
         let (width, each, sequences) = (call.width(), call.each(), self.lengths.numel());
         let rows = self.most(call).next_multiple_of(block);
         let row = || {
@@ -279,16 +243,15 @@ impl Paged {
             [starts, lengths, table, of_sequences, columns, whole(tokens), most, window, limit];
         launch::warped_views(
             &device::paged_gather::KERNEL,
-            Grid::xyz(rows.div_ceil(GATHERED), call.groups(), sequences),
+            Grid::xyz(rows.div_ceil(GATHERED_KEYS), call.groups(), sequences),
             &call.dtypes()[..2],
-            &consts(&[GATHERED, block, width, each, call.page(), call.row()], &[]),
+            &consts(&[GATHERED_KEYS, block, width, each, call.page(), call.row()], &[]),
             Some(4),
             &tensors,
             &numbers,
         )?;
         let tiles = |of: usize| tokens / of + sequences + 1;
-        let is_large = tiles(LARGE) * heads >= multiprocessors(q.device());
-        let (of, warps) = if is_large { (LARGE, 8) } else { (SMALL, 4) };
+        let (of, warps) = prefill_tile(&chip(q.device()), |rows| tiles(rows) * heads);
         let bits = sequences.ilog2() as usize;
         let [top_bit, bits] = [1 << bits, bits + 1].map(whole);
         let tensors =

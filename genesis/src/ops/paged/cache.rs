@@ -1,4 +1,4 @@
-//! Writing new keys and values to a cache in pages.
+//! Writes of new keys and values to a paged KV cache.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;

@@ -1,4 +1,4 @@
-//! GGUF's blocks, taken apart into codes, scales and minimums.
+//! GGUF's blocks, unpacked to codes, scales and minimums.
 //!
 //! Every type is `w = (code - zero) * scale + min` in groups of 16 or 32, with numbers that f32 holds exactly, so
 //! that a weight is, bit for bit, what the format's definition gives.

@@ -195,7 +195,7 @@ impl QuantizedWeight {
 
     /// Whether norms in front of products of bf16 may be divided behind them.
     pub(crate) fn defers_norms(&self) -> bool {
-        launch::quantized_tiles::Steps::of(DType::BF16, &self.planes()).is_some()
+        launch::quantized_tiles::steps(DType::BF16, &self.planes()).is_some()
     }
 
     /// What kernels take.

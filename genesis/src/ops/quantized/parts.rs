@@ -1,4 +1,4 @@
-//! Codes, scales and minimums on the host, on their way into the layout that kernels read.
+//! Codes, scales and minimums on the host, and their packing to the layout that kernels read.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Device, share_items};

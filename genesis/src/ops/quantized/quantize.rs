@@ -1,4 +1,4 @@
-//! Rounding a weight to codes.
+//! Quantization: rounding a weight to codes, with a scale a group.
 //!
 //! ```text
 //! without zero points    scale = max |w| / 127 (or 7)             code = round(w / scale) + 128 (or 8)

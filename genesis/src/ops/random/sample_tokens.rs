@@ -1,4 +1,4 @@
-//! Drawing the next token of each row of logits, on the device and without waiting for it.
+//! Token sampling: the next token of each row of logits, on the device and without a synchronization.
 //!
 //! The order is that of Hugging Face's `generate`: penalties, temperature, top-k, top-p over what top-k kept,
 //! then min-p. vLLM has the same order but for min-p, which comes before top-k there; without top-p or
@@ -6,12 +6,14 @@
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::runtime::Arg;
+use genesis_kernel::tuning::sorting::Sampled;
 use kernels::sample as device;
 
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::launch;
+use crate::launch::config::chip;
 use crate::ops::wrong_dtype;
 use crate::tensor::Tensor;
 
@@ -160,15 +162,9 @@ fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)
         Some(seen) => seen,
         None => [none()?, none()?],
     };
-    // A chunk is as long whatever the other rows are: the order of sums is a row's own.
-    // A warp has a group: 128 bits of 16-bit logits a thread.
-    let size = 256;
-    let most = if on == Device::Cpu { 1024 } else { 2048 };
-    let cols = n.next_power_of_two().clamp(size, most);
-    let warps = (on != Device::Cpu).then_some((cols / size) as u32);
+    let Sampled { group: size, cols, warps, bins } = Sampled::of(&chip(on), n);
     let chunks = n.div_ceil(cols);
     let groups = chunks * (cols / size);
-    let bins = n.next_power_of_two().clamp(64, 2048);
     let work = device::HEAD as usize + bins + device::PER_GROUP * groups + chunks;
     let work = Tensor::uninitialized(&[rows, work], (DType::I64, on))?;
     let listed = Tensor::uninitialized(&[rows, n.min(MAX_LISTED)], (DType::I32, on))?;

@@ -1,12 +1,13 @@
-//! Reductions and scans made of others: products, any and all, variance, norms, logsumexp.
+//! Reductions and scans made of others: running products, any and all, norms, logsumexp.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
-use kernels::product as device;
+use kernels::{fold, product as device};
 
 use super::sum::Dims;
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{self, Precision, Precisions};
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{Op, Saves, apply, composite};
@@ -23,39 +24,24 @@ pub(super) const AUTOCAST: Precisions = &[
     ("var", Precision::Single),
 ];
 
+/// The kernels of `any` and `all`.
+const ANY: launch::Fold = [
+    &fold::any_rows::KERNEL,
+    &fold::any_cols::KERNEL,
+    &fold::any_rows_shared::KERNEL,
+    &fold::any_cols_shared::KERNEL,
+];
+const ALL: launch::Fold = [
+    &fold::all_rows::KERNEL,
+    &fold::all_cols::KERNEL,
+    &fold::all_rows_shared::KERNEL,
+    &fold::all_cols_shared::KERNEL,
+];
+
 impl Tensor {
     /// Every axis, for the methods that reduce over some.
     pub(crate) fn all_dims(&self) -> Vec<i64> {
         (0..self.rank() as i64).collect()
-    }
-
-    /// The product along `dim`; `keep` keeps it as extent 1. Integers give i64.
-    ///
-    /// # Numerics
-    /// Of floats in f64, rounded once.
-    /// # Errors
-    /// If there is no such dimension.
-    #[track_caller]
-    pub fn prod_dim(&self, dim: i64, keep: bool) -> Result<Tensor> {
-        let axis = shape::axis_or_scalar("prod", dim, self.shape())?;
-        let x = if self.dtype().is_float() { self.clone() } else { self.to_dtype(DType::I64)? };
-        if self.rank() == 0 {
-            return Ok(x);
-        }
-        let axis = axis as i64;
-        let y = apply(Product, &[&x.transpose(axis, -1)?])?.transpose(axis, -1)?;
-        if keep { Ok(y) } else { y.squeeze(axis) }
-    }
-
-    /// The product of all elements. Integers give i64.
-    ///
-    /// # Numerics
-    /// Of floats in f64, rounded once.
-    /// # Errors
-    /// If memory runs out.
-    #[track_caller]
-    pub fn prod(&self) -> Result<Tensor> {
-        self.reshape(&[self.numel()])?.prod_dim(0, false)
     }
 
     /// The running product along `dim`. Integers give i64.
@@ -80,12 +66,8 @@ impl Tensor {
     /// If there are no such dimensions or one is named twice.
     #[track_caller]
     pub fn any_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        let numbers = over(&[], dims, keep);
-        let found = composite("any", &numbers, [&self.detach()], |[x], n| {
-            let ([], keep, dims) = axes_of(n);
-            x.to_bool()?.sum_dims(&dims, keep)?.gt_scalar(0.0)
-        })?;
-        Ok(self.as_truth(found))
+        let dims = Dims::new("any", dims, keep, self.shape())?;
+        self.truth(&dims, ANY, |x, dims, keep| x.to_bool()?.sum_dims(dims, keep)?.gt_scalar(0.0))
     }
 
     /// Whether every element over `dims` is not zero; bool, of u8 a u8. True of none.
@@ -94,17 +76,33 @@ impl Tensor {
     /// If there are no such dimensions or one is named twice.
     #[track_caller]
     pub fn all_dims_true(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        let numbers = over(&[], dims, keep);
-        let holds = composite("all", &numbers, [&self.detach()], |[x], n| {
-            let ([], keep, dims) = axes_of(n);
-            x.logical_not()?.sum_dims(&dims, keep)?.eq_scalar(0.0)
-        })?;
-        Ok(self.as_truth(holds))
+        let dims = Dims::new("all", dims, keep, self.shape())?;
+        self.truth(&dims, ALL, |x, dims, keep| {
+            x.logical_not()?.sum_dims(dims, keep)?.eq_scalar(0.0)
+        })
     }
 
-    /// What is true of this tensor: as in PyTorch of u8 a u8, else a bool.
-    fn as_truth(&self, truth: Tensor) -> Tensor {
-        if self.dtype() == DType::U8 { truth.as_bytes() } else { truth }
+    /// What kernels say of the elements over some dimensions, as in PyTorch of u8 a u8, else a bool; where there are
+    /// none, or the launch is written down to be fused, what `made` of other ops says.
+    #[track_caller]
+    fn truth(
+        &self,
+        dims: &Dims,
+        kernels: launch::Fold,
+        made: impl Fn(&Tensor, &[i64], bool) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let x = self.detach();
+        let truth = if x.numel() == 0 || trace::is_on() {
+            made(&x, &dims.numbers(), dims.keeps())?
+        } else {
+            dims.reduced(&x, |x| {
+                let shape = [x.shape()[0], x.shape()[2]];
+                let y = Tensor::uninitialized(&shape, (DType::Bool, x.device()))?;
+                launch::fold(kernels, &[x.dtype()], DType::Bool, x, &y)?;
+                Ok(y)
+            })?
+        };
+        Ok(if self.dtype() == DType::U8 { truth.as_bytes() } else { truth })
     }
 
     /// Whether some element is not zero; bool.
@@ -123,38 +121,6 @@ impl Tensor {
     #[track_caller]
     pub fn all(&self) -> Result<Tensor> {
         self.all_dims_true(&self.all_dims(), false)
-    }
-
-    /// The mean of squared distances from the mean over `dims`, with the divisor `n - correction`:
-    /// 1 for the unbiased estimate, 0 for the biased one.
-    ///
-    /// # Errors
-    /// If there are no such dimensions, one is named twice, or the dtype is not a float.
-    #[track_caller]
-    pub fn var_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
-        if let Some(cast) = autocast::cast_inputs("var", &[self])? {
-            return cast[0].var_dims(dims, correction, keep);
-        }
-        let axes = Dims::new("var", dims, keep, self.shape())?;
-        let divisor = (axes.count(self.shape()) as f64 - correction).max(0.0);
-        composite("var", &over(&[divisor], dims, keep), [self], variance)
-    }
-
-    /// The square root of [`Tensor::var_dims`]; the gradient at 0 is 0.
-    ///
-    /// # Errors
-    /// As [`Tensor::var_dims`].
-    #[track_caller]
-    pub fn std_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
-        if let Some(cast) = autocast::cast_inputs("std", &[self])? {
-            return cast[0].std_dims(dims, correction, keep);
-        }
-        let axes = Dims::new("std", dims, keep, self.shape())?;
-        let divisor = (axes.count(self.shape()) as f64 - correction).max(0.0);
-        composite("std", &over(&[divisor], dims, keep), [self], |[x], n| {
-            let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
-            root(&variance([&wide], n)?)?.to_dtype(x.dtype())
-        })
     }
 
     /// The norm of order `p` over `dims`: `sum(|x|^p)^(1/p)`; the largest magnitude for infinity, the
@@ -233,17 +199,6 @@ fn axes_of<const N: usize>(numbers: &[f64]) -> ([f64; N], bool, Vec<i64>) {
     (own, numbers[N] > 0.0, dims)
 }
 
-/// The description of `var`, by its divisor.
-fn variance([x]: [&Tensor; 1], numbers: &[f64]) -> Result<Tensor> {
-    let ([divisor], keep, dims) = axes_of(numbers);
-    // The mean of 16-bit floats is kept in f32, so that distances from it are not those from a rounded one.
-    let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
-    let distance = wide.sub(&wide.mean_dims(&dims, true)?)?;
-    let sum = distance.square()?.sum_dims(&dims, keep)?;
-    let divisor = Tensor::full(&[], divisor, (sum.dtype(), sum.device()))?;
-    sum.div(&divisor)?.to_dtype(x.dtype())
-}
-
 /// The description of `norm`, by its order.
 fn norm(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
     let ([p], keep, dims) = axes_of(numbers);
@@ -260,7 +215,7 @@ fn norm(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
 
 /// The square root, whose gradient at 0 is 0.
 #[track_caller]
-fn root(x: &Tensor) -> Result<Tensor> {
+pub(super) fn root(x: &Tensor) -> Result<Tensor> {
     let is_zero = x.eq_scalar(0.0)?;
     let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
     let root = is_zero.where_(&one, x)?.sqrt()?;
@@ -276,47 +231,6 @@ fn rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Result<()> {
     let dtypes = [x.dtype(), wide];
     let grid = Grid::x(m.div_ceil(rows));
     launch::views(kernel, grid, &dtypes, &[rows as i64, cols as i64], &[(x, false), (y, true)], &[])
-}
-
-/// The product along the last axis, which stays as extent 1.
-struct Product;
-
-impl Op for Product {
-    fn name(&self) -> &'static str {
-        "prod"
-    }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let x = inputs[0];
-        let n = x.shape()[x.rank() - 1];
-        let mut shape = x.shape().to_vec();
-        shape[x.rank() - 1] = 1;
-        if x.numel() == 0 {
-            return Tensor::ones(&shape, (x.dtype(), x.device()));
-        }
-        let y = Tensor::uninitialized(&[x.numel() / n], (x.dtype(), x.device()))?;
-        rows(&device::prod_rows::KERNEL, &x.reshape(&[x.numel() / n, n])?, &y)?;
-        y.reshape(&shape)
-    }
-
-    fn saves(&self) -> Saves {
-        Saves::inputs(1)
-    }
-
-    /// The product of all others, which is that of those before times that of those after: no zero is
-    /// divided by.
-    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let x = saved.input(0);
-        let n = x.dim(-1)?;
-        if x.numel() == 0 {
-            return Ok(vec![Some(x.zeros_like()?)]);
-        }
-        let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
-        let one = one.broadcast_to(&[&x.shape()[..x.rank() - 1], &[1]].concat())?;
-        let before = |x: &Tensor| Tensor::cat(&[&one, &x.cumprod(-1)?.narrow(-1, 0, n - 1)?], -1);
-        let after = before(&x.flip(&[-1])?)?.flip(&[-1])?;
-        Ok(vec![Some(dy.mul(&before(x)?.mul(&after)?)?)])
-    }
 }
 
 /// The running product along the last axis.

@@ -1,9 +1,11 @@
-//! Sums, products, extremes and statistics, and the running ones.
+//! Reductions and scans.
 
 mod fold;
+mod product;
 mod scan;
 mod stats;
 mod sum;
+mod variance;
 
 use crate::dispatch::autocast::Precisions;
 #[cfg(feature = "op-info")]

@@ -1,4 +1,4 @@
-//! Running sums, extremes and logarithms of sums along a dimension.
+//! Scans along a dimension: `cumsum`, `cummax`, `logcumsumexp`.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;

@@ -7,24 +7,6 @@ use crate::shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Variance and mean over `dims`; see [`Tensor::var_dims`].
-    ///
-    /// # Errors
-    /// As [`Tensor::var_dims`].
-    #[track_caller]
-    pub fn var_mean(&self, dims: &[i64], correction: f64, keep: bool) -> Result<(Tensor, Tensor)> {
-        Ok((self.var_dims(dims, correction, keep)?, self.mean_dims(dims, keep)?))
-    }
-
-    /// Standard deviation and mean over `dims`; see [`Tensor::std_dims`].
-    ///
-    /// # Errors
-    /// As [`Tensor::std_dims`].
-    #[track_caller]
-    pub fn std_mean(&self, dims: &[i64], correction: f64, keep: bool) -> Result<(Tensor, Tensor)> {
-        Ok((self.std_dims(dims, correction, keep)?, self.mean_dims(dims, keep)?))
-    }
-
     /// The smallest and the largest element over `dims`; NaN wins.
     ///
     /// # Errors

@@ -8,14 +8,15 @@ pub(super) mod info;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::runtime::Device;
-use kernels::reduce as device;
+use genesis_kernel::tuning::reductions::parts_of_rows;
+use kernels::{fold, reduce as device};
 
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
+use crate::launch::config::chip;
 use crate::ops::{Op, Saves, apply, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
@@ -51,6 +52,16 @@ impl Dims {
         self.axes.contains(&axis)
     }
 
+    /// The axes as a caller names them.
+    pub(super) fn numbers(&self) -> Vec<i64> {
+        self.axes.iter().map(|&axis| axis as i64).collect()
+    }
+
+    /// Whether the axes stay as extent 1.
+    pub(super) fn keeps(&self) -> bool {
+        self.keep
+    }
+
     /// The result's shape.
     fn result(&self, shape: &[usize]) -> Vec<usize> {
         let keep = |(axis, &extent): (usize, &usize)| match self.is_reduced(axis) {
@@ -61,7 +72,7 @@ impl Dims {
     }
 
     /// The result's shape with every reduced axis kept as 1.
-    fn kept(&self, shape: &[usize]) -> Vec<usize> {
+    pub(super) fn kept(&self, shape: &[usize]) -> Vec<usize> {
         Dims { keep: true, ..self.clone() }.result(shape)
     }
 
@@ -70,14 +81,50 @@ impl Dims {
         shape::product(self.axes.iter().map(|&axis| shape[axis]))
     }
 
-    /// The last axes alone, and then the others, where those are some of the first: each a sum of what
-    /// lies as it is, where one sum of all would need a copy with other axes last.
-    fn in_two(&self, x: &Tensor) -> Option<[Dims; 2]> {
-        let (rank, n) = (x.rank(), self.axes.len());
-        let tail = self.axes.iter().rev().zip((0..rank).rev()).take_while(|(a, b)| *a == b).count();
-        let is_split = tail > 0 && tail < n && x.is_contiguous();
-        let part = |axes: &[usize]| Dims { axes: axes.to_vec(), keep: false };
-        is_split.then(|| [part(&self.axes[n - tail..]), part(&self.axes[..n - tail])])
+    /// One group of neighbouring axes, that of the most elements, and the others as they are numbered without it: each
+    /// is reduced as it lies, where one reduction of all would need a copy with other axes last.
+    fn in_turn(&self, x: &Tensor) -> Option<[Dims; 2]> {
+        if !x.is_contiguous() || trace::is_on() {
+            return None;
+        }
+        let groups: Vec<&[usize]> = self.axes.chunk_by(|a, b| a + 1 == *b).collect();
+        let count = |group: &[usize]| shape::product(group.iter().map(|&axis| x.shape()[axis]));
+        let most = groups.iter().copied().max_by_key(|group| count(group))?;
+        let rest = groups.iter().filter(|group| **group != most).flat_map(|group| *group);
+        let renumbered = |&axis: &usize| if axis > most[0] { axis - most.len() } else { axis };
+        let part = |axes: Vec<usize>| Dims { axes, keep: false };
+        let is_several = groups.len() > 1;
+        is_several.then(|| [part(most.to_vec()), part(rest.map(renumbered).collect())])
+    }
+
+    /// The tensor with its axes in the order of memory, and these among them: a dense tensor whose axes were exchanged
+    /// is reduced without a copy. As they are where what is kept would be in another order.
+    #[track_caller]
+    pub(super) fn in_memory_order(&self, x: &Tensor) -> Result<(Tensor, Dims)> {
+        let as_it_is = || (x.clone(), Dims { axes: self.axes.clone(), keep: false });
+        if x.is_contiguous() || trace::is_on() {
+            return Ok(as_it_is());
+        }
+        let mut order: Vec<usize> = (0..x.rank()).collect();
+        order.sort_by_key(|&axis| std::cmp::Reverse(x.strides()[axis]));
+        let kept = order.iter().filter(|axis| !self.is_reduced(**axis));
+        let permuted = x.permute(&order.iter().map(|&axis| axis as i64).collect::<Vec<_>>())?;
+        if !permuted.is_contiguous() || !kept.is_sorted() {
+            return Ok(as_it_is());
+        }
+        let axes = (0..x.rank()).filter(|&place| self.is_reduced(order[place])).collect();
+        Ok((permuted, Dims { axes, keep: false }))
+    }
+
+    /// What a reduction of `[outer, n, inner]` to `[outer, inner]` makes of these axes.
+    #[track_caller]
+    pub(super) fn reduced(
+        &self,
+        x: &Tensor,
+        reduce: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let (laid_out, dims) = self.in_memory_order(x)?;
+        reduce(&dims.canonical(&laid_out)?)?.reshape(&self.result(x.shape()))
     }
 
     /// The tensor as `[outer, n, inner]` with the reduced axes in the middle.
@@ -191,7 +238,7 @@ impl Tensor {
     /// If there is no such dimension, it is empty, or the dtype is bool.
     #[track_caller]
     pub fn argmax(&self, dim: i64) -> Result<Tensor> {
-        arg_extreme("argmax", &device::argmax_rows::KERNEL, self, dim)
+        arg_extreme("argmax", &ARGMAX, self, dim)
     }
 
     /// Where the smallest element along `dim` stands, i64; the first of equals, NaN before numbers.
@@ -200,7 +247,7 @@ impl Tensor {
     /// If there is no such dimension, it is empty, or the dtype is bool.
     #[track_caller]
     pub fn argmin(&self, dim: i64) -> Result<Tensor> {
-        arg_extreme("argmin", &device::argmin_rows::KERNEL, self, dim)
+        arg_extreme("argmin", &ARGMIN, self, dim)
     }
 }
 
@@ -245,13 +292,12 @@ impl Op for Sum {
             launch::sum(&x, &result, scale)?;
             Ok::<_, Error>(result)
         };
-        let result = match self.dims.in_two(x).filter(|_| !trace::is_on()) {
-            Some([last, first]) => {
-                let part = sum(x, &last, wide, 1.0)?.reshape(&last.result(x.shape()))?;
-                sum(&part, &first, dtype, self.scale())?
-            }
-            None => sum(x, &self.dims, dtype, self.scale())?,
-        };
+        let (mut x, mut dims) = self.dims.in_memory_order(x)?;
+        while let Some([first, rest]) = dims.in_turn(&x) {
+            x = sum(&x, &first, wide, 1.0)?.reshape(&first.result(x.shape()))?;
+            dims = rest;
+        }
+        let result = sum(&x, &dims, dtype, self.scale())?;
         result.reshape(&shape)
     }
 
@@ -265,14 +311,27 @@ impl Op for Sum {
 /// What `max` and `min` differ in.
 struct ExtremeRow {
     name: &'static str,
-    rows: &'static KernelDef,
-    cols: &'static KernelDef,
+    kernels: launch::Fold,
 }
 
-static MAX: ExtremeRow =
-    ExtremeRow { name: "max", rows: &device::max_rows::KERNEL, cols: &device::max_cols::KERNEL };
-static MIN: ExtremeRow =
-    ExtremeRow { name: "min", rows: &device::min_rows::KERNEL, cols: &device::min_cols::KERNEL };
+static MAX: ExtremeRow = ExtremeRow {
+    name: "max",
+    kernels: [
+        &fold::max_rows::KERNEL,
+        &fold::max_cols::KERNEL,
+        &fold::max_rows_shared::KERNEL,
+        &fold::max_cols_shared::KERNEL,
+    ],
+};
+static MIN: ExtremeRow = ExtremeRow {
+    name: "min",
+    kernels: [
+        &fold::min_rows::KERNEL,
+        &fold::min_cols::KERNEL,
+        &fold::min_rows_shared::KERNEL,
+        &fold::min_cols_shared::KERNEL,
+    ],
+};
 
 /// The extreme of numbers; of bools as of 0 and 1.
 ///
@@ -312,10 +371,19 @@ impl Op for Extreme {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let x = self.dims.canonical(inputs[0])?;
-        let result = Tensor::uninitialized(&[x.shape()[0], x.shape()[2]], (x.dtype(), x.device()))?;
-        launch::extreme(self.row.rows, self.row.cols, &x, &result)?;
-        result.reshape(&self.dims.result(inputs[0].shape()))
+        let extreme = |x: &Tensor, dims: &Dims| {
+            let x = dims.canonical(x)?;
+            let shape = [x.shape()[0], x.shape()[2]];
+            let result = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
+            launch::extreme(self.row.kernels, &x, &result)?;
+            Ok::<_, Error>(result)
+        };
+        let (mut x, mut dims) = self.dims.in_memory_order(inputs[0])?;
+        while let Some([first, rest]) = dims.in_turn(&x) {
+            x = extreme(&x, &first)?.reshape(&first.result(x.shape()))?;
+            dims = rest;
+        }
+        extreme(&x, &dims)?.reshape(&self.dims.result(inputs[0].shape()))
     }
 
     fn saves(&self) -> Saves {
@@ -336,19 +404,14 @@ impl Op for Extreme {
     }
 }
 
-/// Rows of at least this many elements are cut where there are fewer than [`FEW_ROWS`].
-const LONG_ROW: usize = 1 << 16;
-/// So many rows keep a GPU busy, one program each.
-const FEW_ROWS: usize = 256;
-
 /// Where the extremes of rows stand.
 #[track_caller]
 fn arg_of_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor> {
     let (m, n) = (rows.shape()[0], rows.shape()[1]);
-    if rows.device() == Device::Cpu || m >= FEW_ROWS || n < LONG_ROW {
-        return arg_of_whole_rows(kernel, rows);
+    match parts_of_rows(&chip(rows.device()), m, n) {
+        1 => arg_of_whole_rows(kernel, rows),
+        parts => arg_by_parts(kernel, rows, parts),
     }
-    arg_by_parts(kernel, rows, (FEW_ROWS.div_ceil(m) * 4).min(n / 1024))
 }
 
 /// Where the extremes of rows stand, a program a row.
@@ -384,10 +447,24 @@ fn arg_by_parts(kernel: &'static KernelDef, rows: &Tensor, parts: usize) -> Resu
     places.gather(1, &first)?.reshape(&[m])
 }
 
+/// The kernels of an index of an extreme: of rows, of columns, of columns that programs share.
+type ArgKernels = [&'static KernelDef; 3];
+
+static ARGMAX: ArgKernels = [
+    &device::argmax_rows::KERNEL,
+    &device::argmax_cols::KERNEL,
+    &device::argmax_cols_shared::KERNEL,
+];
+static ARGMIN: ArgKernels = [
+    &device::argmin_rows::KERNEL,
+    &device::argmin_cols::KERNEL,
+    &device::argmin_cols_shared::KERNEL,
+];
+
 #[track_caller]
 fn arg_extreme(
     name: &'static str,
-    kernel: &'static KernelDef,
+    [rows, cols, cols_shared]: &'static ArgKernels,
     x: &Tensor,
     dim: i64,
 ) -> Result<Tensor> {
@@ -402,19 +479,20 @@ fn arg_extreme(
     if x.shape()[axis] > i32::MAX as usize {
         return Err(Error::op(name, format!("has no index that large, shape {:?}", x.shape())));
     }
-    let x = x.detach().transpose(axis as i64, -1)?;
-    let (n, shape) = (x.shape()[x.rank() - 1], x.shape()[..x.rank() - 1].to_vec());
-    let result = arg_of_rows(kernel, &x.reshape(&[x.numel() / n, n])?)?.reshape(&shape)?;
-    // The transpose put the last axis where the reduced one was.
-    if axis + 1 >= x.rank() {
-        return Ok(result);
+    let x = x.detach();
+    let dims = Dims { axes: vec![axis], keep: false };
+    if x.numel() == 0 {
+        return Tensor::zeros(&dims.result(x.shape()), (DType::I64, x.device()));
     }
-    let last = result.rank() as i64 - 1;
-    let mut order: Vec<i64> = (0..=last).collect();
-    let moved = order.remove(axis);
-    order.push(moved);
-    let inverse = result.permute(&order)?;
-    inverse.contiguous()
+    dims.reduced(&x, |x| {
+        let [outer, n, inner] = [0, 1, 2].map(|axis| x.shape()[axis]);
+        if inner == 1 {
+            return arg_of_rows(rows, &x.reshape(&[outer, n])?);
+        }
+        let result = Tensor::uninitialized(&[outer, inner], (DType::I64, x.device()))?;
+        launch::arg_cols([cols, cols_shared], x, &result)?;
+        Ok(result)
+    })
 }
 
 #[cfg(test)]
@@ -430,7 +508,7 @@ mod tests {
         values[n + 40] = f32::NAN;
         values[2 * n + 102] = 99.0;
         values[3 * n + 101] = -99.0;
-        let rows = Tensor::from_slice_on(&values, &[4, n], Device::Cpu)?;
+        let rows = Tensor::from_slice_on(&values, &[4, n], genesis_kernel::runtime::Device::Cpu)?;
         for kernel in [&device::argmax_rows::KERNEL, &device::argmin_rows::KERNEL] {
             let whole = arg_of_whole_rows(kernel, &rows)?.to_vec::<i64>()?;
             for parts in [1, 2, 10, 51, 103] {

@@ -1,4 +1,4 @@
-//! Tensors that follow each other in memory, seen as one.
+//! Adjacent tensors in one storage, as one view.
 
 use crate::autograd::no_grad;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Shapes made of other shape ops: cuts by number, axes cut and joined, diagonals, grids.
+//! Composite shape ops: splits by count, `unflatten` and `flatten`, diagonals, grids.
 
 #[cfg(feature = "op-info")]
 pub(super) mod info;
@@ -8,7 +8,7 @@ use genesis_kernel::ir::DType;
 use crate::error::{Error, Result};
 use crate::ops::check_pair;
 use crate::shape;
-use crate::tensor::{Creation, Tensor, host};
+use crate::tensor::{Tensor, host};
 
 /// Which operand of a grid its first axis belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -270,8 +270,17 @@ impl Tensor {
             let message = format!("needs a vector, got shape {:?}", self.shape());
             return Err(Error::op("combinations", message));
         }
-        if count == 0 {
-            return Tensor::zeros(&[0], (self.dtype(), self.device()));
+        match count {
+            0 => return Tensor::zeros(&[0], (self.dtype(), self.device())),
+            1 => return self.reshape(&[self.numel(), 1])?.copy(),
+            2 => {
+                // Pairs of ascending places are those above the diagonal of a square.
+                let (n, offset) = (self.numel(), i64::from(!again));
+                let pairs = Tensor::triu_indices(n, n, offset, (DType::I64, self.device()))?;
+                let places = pairs.t()?;
+                return self.index_select(0, &places.ravel()?)?.reshape(places.shape());
+            }
+            _ => {}
         }
         let choices = choices("combinations", self.numel(), count, again)?;
         shape::numel("combinations", &[choices.len() / count, count])?;
@@ -362,7 +371,7 @@ impl Tensor {
         }
         let lead = self.rank() - 1;
         let planes =
-            self.filled_in(NAME, &shape, |dense| dense.diagonal(offset, lead, lead + 1))?;
+            self.filled_in(NAME, &shape, 0.0, |dense| dense.diagonal(offset, lead, lead + 1))?;
         // Below the diagonal of swapped axes is what is above it.
         planes.movedim(&[-2, -1], &[dim1, dim2])
     }
@@ -411,79 +420,6 @@ impl Tensor {
         let columns: Vec<Tensor> = grid.iter().map(Tensor::ravel).collect::<Result<_>>()?;
         Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1)
     }
-
-    /// The places on and below a diagonal of a matrix: i64, a row of rows and a row of columns.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    #[track_caller]
-    pub fn tril_indices(
-        rows: usize,
-        cols: usize,
-        offset: i64,
-        at: impl Into<Creation>,
-    ) -> Result<Tensor> {
-        triangle_indices("tril_indices", [rows, cols], offset, true, at.into())
-    }
-
-    /// The places on and above a diagonal of a matrix: i64, a row of rows and a row of columns.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    #[track_caller]
-    pub fn triu_indices(
-        rows: usize,
-        cols: usize,
-        offset: i64,
-        at: impl Into<Creation>,
-    ) -> Result<Tensor> {
-        triangle_indices("triu_indices", [rows, cols], offset, false, at.into())
-    }
-}
-
-/// Places on one side of a diagonal of a matrix by row, then column; integers of the dtype asked for, i64
-/// where that is a float.
-#[track_caller]
-fn triangle_indices(
-    op: &str,
-    [rows, cols]: [usize; 2],
-    offset: i64,
-    is_lower: bool,
-    at: Creation,
-) -> Result<Tensor> {
-    let [rows, cols, offset] = [rows as i128, cols as i128, i128::from(offset)];
-    // The rows that have places, and how many the first and the last of them would have were the matrix
-    // wide enough: from row to row it is one more, or one less.
-    let (listed, [first, last]) = match is_lower {
-        true => {
-            let start = (-offset).clamp(0, rows);
-            (start..rows, [start + offset + 1, rows + offset])
-        }
-        false => {
-            let end = (cols - offset).clamp(0, rows);
-            (0..end, [cols - offset - end + 1, cols - offset])
-        }
-    };
-    let n = if cols == 0 || listed.is_empty() { 0 } else { widths(first, last, cols) };
-    let n = usize::try_from(n).unwrap_or(usize::MAX);
-    let mut places: Vec<i64> = host::reserve(op, n.saturating_mul(2))?;
-    if n > 0 {
-        let of = |row: i128| match is_lower {
-            true => 0..(row + offset + 1).min(cols),
-            false => (row + offset).max(0)..cols,
-        };
-        places.extend(listed.clone().flat_map(|row| of(row).map(move |_| row as i64)));
-        places.extend(listed.flat_map(|row| of(row).map(|col| col as i64)));
-    }
-    let indices = Tensor::from_slice_on(&places, &[2, n], at.device)?;
-    if at.dtype.is_int() { indices.to_dtype(at.dtype) } else { Ok(indices) }
-}
-
-/// The sum of `min(width, most)` over the widths from `first` to `last`.
-fn widths(first: i128, last: i128, most: i128) -> i128 {
-    let growing = (last.min(most) - first + 1).max(0);
-    let sum = growing.saturating_mul(first + first + growing - 1) / 2;
-    sum.saturating_add((last - first + 1 - growing).saturating_mul(most))
 }
 
 /// Every choice of `count` numbers below `n` in ascending order, one after the other.

@@ -1,7 +1,5 @@
 //! Several tensors as one, and one as several: `cat`, `stack`, `split`, `chunk`, `repeat`, `roll`.
 
-use genesis_kernel::ir::DType;
-
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
@@ -260,77 +258,6 @@ impl Tensor {
         };
         let shape: Vec<usize> = dims.iter().enumerate().map(extent).collect::<Result<_>>()?;
         self.broadcast_to(&shape)
-    }
-
-    /// The part on and below a diagonal, zero elsewhere, over the last two axes.
-    ///
-    /// # Errors
-    /// If there are fewer than two.
-    #[track_caller]
-    pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
-        self.triangle("tril", diagonal, Tensor::le)
-    }
-
-    /// [`Tensor::tril`] in place.
-    ///
-    /// # Errors
-    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
-    #[track_caller]
-    pub fn tril_(&self, diagonal: i64) -> Result<()> {
-        self.replace("tril_", &[], |x| x.tril(diagonal))
-    }
-
-    /// The part on and above a diagonal, zero elsewhere, over the last two axes.
-    ///
-    /// # Errors
-    /// If there are fewer than two.
-    #[track_caller]
-    pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
-        self.triangle("triu", diagonal, Tensor::ge)
-    }
-
-    /// [`Tensor::triu`] in place.
-    ///
-    /// # Errors
-    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
-    #[track_caller]
-    pub fn triu_(&self, diagonal: i64) -> Result<()> {
-        self.replace("triu_", &[], |x| x.triu(diagonal))
-    }
-
-    #[track_caller]
-    fn triangle(
-        &self,
-        op: &str,
-        diagonal: i64,
-        side: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        if self.rank() < 2 {
-            let message = format!("needs at least 2 dimension(s), got shape {:?}", self.shape());
-            return Err(Error::op(op, message));
-        }
-        if self.numel() == 0 {
-            return Ok(self.clone());
-        }
-        let axis =
-            |dim: i64| Tensor::arange(0.0, self.dim(dim)? as f64, 1.0, (DType::I64, self.device()));
-        let (rows, cols) = (axis(-2)?.unsqueeze(-1)?, axis(-1)?);
-        let mask = side(&cols, &rows.add_scalar(diagonal as f64)?)?;
-        mask.where_(self, &Tensor::zeros(&[], (self.dtype(), self.device()))?)
-    }
-
-    /// Ones on the diagonal, zeros elsewhere.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    #[track_caller]
-    pub fn eye(n: usize, m: usize, at: impl Into<crate::tensor::Creation>) -> Result<Tensor> {
-        let at = at.into();
-        if shape::numel("eye", &[n, m])? == 0 {
-            return Tensor::zeros(&[n, m], at);
-        }
-        let axis = |n: usize| Tensor::arange(0.0, n as f64, 1.0, (DType::I64, at.device));
-        axis(n)?.unsqueeze(-1)?.eq(&axis(m)?)?.to_dtype(at.dtype)
     }
 }
 

@@ -1,10 +1,11 @@
-//! Ops that move elements or view them otherwise.
+//! Views, and ops that move elements.
 
 mod adjacent;
 mod arrange;
 mod join;
 mod pad;
 mod strided;
+mod triangle;
 mod view;
 
 use crate::dispatch::autocast::Precisions;

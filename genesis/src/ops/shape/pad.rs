@@ -4,7 +4,9 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
+use crate::ops::composite;
 use crate::ops::index::flag::{self, Range};
+use crate::shape;
 use crate::tensor::{Tensor, host};
 
 /// What stands in the padding.
@@ -39,55 +41,63 @@ impl Tensor {
         if pads.iter().any(|pad| pad.unsigned_abs() > MOST) {
             return Err(Error::op("pad", format!("{pads:?} are more than memory holds")));
         }
-        let mut x = self.clone();
-        for (index, pair) in pads.chunks_exact(2).enumerate() {
-            let axis = self.rank() - 1 - index;
-            let (before, after) = (pair[0], pair[1]);
-            if before == 0 && after == 0 {
-                continue;
-            }
+        // An axis, its extent, and what is added at its ends, from the last axis on.
+        let pairs: Vec<(usize, i64, [i64; 2])> = pads
+            .chunks_exact(2)
+            .zip((0..self.rank()).rev())
+            .map(|(pair, axis)| (axis, self.shape()[axis] as i64, [pair[0], pair[1]]))
+            .filter(|(_, _, pair)| *pair != [0, 0])
+            .collect();
+        for (_, extent, [before, after]) in &pairs {
             // Pads are at most 2^31, but an axis without elements may be as long as can be.
-            let extent = self.shape()[axis] as i64;
             if extent.checked_add(before + after).is_none_or(|extent| extent < 0) {
                 let message = format!("{pads:?} leave less than nothing of {:?}", self.shape());
                 return Err(Error::op("pad", message));
             }
-            x = match mode {
-                PadMode::Constant(value) => constant(&x, axis, [before, after], value)?,
-                _ => {
-                    let place = mirrored(extent, before, after, mode).ok_or_else(|| {
-                        let message = format!("{pads:?} is too much for shape {:?}", self.shape());
-                        Error::op("pad", message)
-                    })?;
-                    let all = (extent + before + after) as usize;
-                    let mut places: Vec<i64> = host::reserve("pad", all)?;
-                    places.extend((-before..extent + after).map(place));
-                    let index = Tensor::from_slice_on(&places, &[places.len()], x.device())?;
-                    drop(places);
-                    x.index_select(axis as i64, &index)?
-                }
-            };
+        }
+        if let PadMode::Constant(value) = mode {
+            return constant(self, &pairs, value);
+        }
+        let mut x = self.clone();
+        for (axis, extent, [before, after]) in pairs {
+            let place = mirrored(extent, before, after, mode).ok_or_else(|| {
+                let message = format!("{pads:?} is too much for shape {:?}", self.shape());
+                Error::op("pad", message)
+            })?;
+            let all = (extent + before + after) as usize;
+            let mut places: Vec<i64> = host::reserve("pad", all)?;
+            places.extend((-before..extent + after).map(place));
+            let index = Tensor::from_slice_on(&places, &[places.len()], x.device())?;
+            drop(places);
+            x = x.index_select(axis as i64, &index)?;
         }
         Ok(x)
     }
 }
 
+/// What is left of a tensor in a larger one of a value; see [`Tensor::pad`].
 #[track_caller]
-fn constant(x: &Tensor, axis: usize, [before, after]: [i64; 2], value: f64) -> Result<Tensor> {
-    let (dim, extent) = (axis as i64, x.shape()[axis] as i64);
-    let (start, end) = kept(extent, before, after);
-    let Some(len) = end.checked_sub(start).and_then(|len| usize::try_from(len).ok()) else {
-        let message = format!("[{before}, {after}] takes more than there is of {:?}", x.shape());
-        return Err(Error::op("pad", message));
-    };
-    let middle = x.narrow(dim, start as usize, len)?;
-    let edge = |count: i64| {
-        let mut shape = x.shape().to_vec();
-        shape[axis] = count.max(0) as usize;
-        Tensor::full(&shape, value, (x.dtype(), x.device()))
-    };
-    let (head, tail) = (edge(before)?, edge(after)?);
-    Tensor::cat(&[&head, &middle, &tail], dim)
+fn constant(x: &Tensor, pairs: &[(usize, i64, [i64; 2])], value: f64) -> Result<Tensor> {
+    let (mut middle, mut shape) = (x.clone(), x.shape().to_vec());
+    for &(axis, extent, [before, after]) in pairs {
+        let (start, end) = kept(extent, before, after);
+        let Some(len) = end.checked_sub(start).and_then(|len| usize::try_from(len).ok()) else {
+            let message =
+                format!("[{before}, {after}] takes more than there is of {:?}", x.shape());
+            return Err(Error::op("pad", message));
+        };
+        middle = middle.narrow(axis as i64, start as usize, len)?;
+        shape[axis] = (extent + before + after) as usize;
+    }
+    if shape == middle.shape() {
+        return Ok(middle);
+    }
+    shape::numel("pad", &shape)?;
+    middle.filled_in("pad", &shape, value, |dense| {
+        pairs.iter().try_fold(dense.clone(), |layout, &(axis, _, [before, _])| {
+            layout.slice(axis, before.max(0) as usize, 1, middle.shape()[axis])
+        })
+    })
 }
 
 /// Where what negative pads leave of an axis starts and ends.
@@ -149,7 +159,9 @@ impl Tensor {
             return Tensor::zeros(&shape, (DType::I64, self.device()));
         }
         let all = Tensor::arange(0.0, classes as f64, 1.0, (DType::I64, self.device()))?;
-        index.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::I64)
+        composite("one_hot", &[], [&index.unsqueeze(-1)?, &all], |[index, all], _| {
+            index.eq(all)?.to_dtype(DType::I64)
+        })
     }
 
     /// [`Tensor::one_hot`] of as many classes as there are: one more than the largest. Waits for the

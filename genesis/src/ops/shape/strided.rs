@@ -178,17 +178,18 @@ impl Tensor {
         apply(StridedView { name, outer, inner, from: self.shape().to_vec() }, &[self])
     }
 
-    /// Zeros of a shape with this tensor in a view of them, whose layout `of` derives; it may name no element twice.
+    /// A tensor of one value with this one in a view of it, whose layout `of` derives; it may name no element twice.
     #[track_caller]
     pub(crate) fn filled_in(
         &self,
         name: &'static str,
         shape: &[usize],
+        value: f64,
         of: impl Fn(&Layout) -> Option<Layout>,
     ) -> Result<Tensor> {
         let inner = Layout::contiguous(shape).and_then(|dense| of(&dense));
         let inner = inner.ok_or_else(|| unseen(name, self))?;
-        apply(Fill { name, inner, from: shape.to_vec() }, &[self])
+        apply(Fill { name, inner, from: shape.to_vec(), value }, &[self])
     }
 }
 
@@ -229,15 +230,16 @@ impl Op for StridedView {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
-        Ok(vec![Some(apply(Fill { name, inner, from }, &[dy])?)])
+        Ok(vec![Some(apply(Fill { name, inner, from, value: 0.0 }, &[dy])?)])
     }
 }
 
-/// Zeros with a view of them filled in: the gradient of a view.
+/// A value with a view filled in: the gradient of a view, where it is zero.
 struct Fill {
     name: &'static str,
     inner: Layout,
     from: Vec<usize>,
+    value: f64,
 }
 
 impl Op for Fill {
@@ -247,7 +249,7 @@ impl Op for Fill {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dy = inputs[0];
-        let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
+        let result = Tensor::full(&self.from, self.value, (dy.dtype(), dy.device()))?;
         let view = Tensor::plain(result.storage().clone(), self.inner.clone(), dy.dtype());
         launch::cast(dy, &view)?;
         Ok(result)

@@ -1,4 +1,4 @@
-//! Schedules that are one formula.
+//! Closed-form schedules.
 
 use std::f64::consts::PI;
 

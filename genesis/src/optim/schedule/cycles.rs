@@ -1,4 +1,4 @@
-//! Schedules that go up and down.
+//! Cyclic schedules: cosine with warm restarts, one cycle, cyclic.
 
 use std::f64::consts::PI;
 

@@ -1,4 +1,4 @@
-//! Smaller learning rates where a figure stops getting better.
+//! PyTorch's `ReduceLROnPlateau`.
 
 use super::super::{Optimizer, State};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Tokens of all documents, cut into samples that fit a row.
+//! The corpus: tokens of all documents, cut into samples that fit a row.
 //!
 //! A sample is a run of tokens: each but the last is an input, each but the first is what the one before it is to
 //! predict. A text is cut into runs that share a token, so that every token is predicted once; a conversation that is

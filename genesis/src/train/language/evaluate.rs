@@ -1,4 +1,4 @@
-//! How good a model is: its loss on texts that it was not trained on, and what it writes.
+//! Evaluation: held-out loss and perplexity, and samples of text.
 
 use std::sync::Arc;
 

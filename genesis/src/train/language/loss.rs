@@ -1,4 +1,4 @@
-//! The loss of a language model: how surprised it is by the tokens that are to be learned.
+//! The loss of a language model: cross entropy of the tokens whose labels are not masked.
 
 use std::sync::Arc;
 

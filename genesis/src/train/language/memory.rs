@@ -1,4 +1,4 @@
-//! What memory a run will need, computed from shapes before anything of the model is in memory.
+//! The memory estimate of a run, from shapes alone.
 //!
 //! What a step holds at a time is one of these, whichever is the most:
 //!

@@ -1,4 +1,4 @@
-//! Which samples share a row.
+//! Sequence packing: which samples share a row.
 //!
 //! A row has room for so many tokens. Samples are put into rows longest first, each into the fullest row that still has
 //! room for it (*best-fit decreasing*), which leaves 1 to 3 % of the rows empty on usual data.

@@ -1,4 +1,4 @@
-//! Direct preference optimization: the better of two answers becomes more probable than the other.
+//! Direct preference optimization (DPO).
 //!
 //! ```text
 //! r(y) = log p(y | x) - log p_ref(y | x)         over the tokens of the answer

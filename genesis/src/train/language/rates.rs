@@ -1,4 +1,4 @@
-//! How fast a run is: tokens a second, and what share of the device's products that takes.
+//! Throughput: tokens a second, and model FLOP utilization (MFU).
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! One step: forward and backward of its batches, clipping, update.
+//! One optimizer step: forward and backward of its micro-batches, clipping, update.
 
 use std::sync::Arc;
 

@@ -14,10 +14,11 @@ use super::super::llvm::{IntPred, Val};
 use super::lowering::Lowering;
 use super::pipeline_state::{PingPongTiles, wait_parity};
 use super::registers::Registers;
-use super::setup::{FIRST_TURN, GROUPS, WARPGROUP};
+use super::setup::{FIRST_ORDER_BARRIER, GROUPS};
 use super::thread;
 use crate::Error;
 use crate::machine::{BARRIER_BYTES, Block, For};
+use crate::tuning::multiprocessor::WARPGROUP_THREADS;
 
 impl<'a> Lowering<'a> {
     /// The body of a loop, once: alternating in the loop over tiles.
@@ -88,8 +89,8 @@ impl<'a> Lowering<'a> {
     /// Waits at this warpgroup's order barrier before it issues MMAs.
     pub(super) fn await_turn(&self) -> Result<(), Error> {
         let e = self.e;
-        let own = e.add(self.copies()?.group, e.int(e.i32(), FIRST_TURN));
-        thread::named_barrier(e, own, 2 * WARPGROUP);
+        let own = e.add(self.copies()?.group, e.int(e.i32(), FIRST_ORDER_BARRIER));
+        thread::named_barrier(e, own, 2 * WARPGROUP_THREADS);
         Ok(())
     }
 
@@ -99,8 +100,8 @@ impl<'a> Lowering<'a> {
         let group = self.copies()?.group;
         let last = e.icmp(IntPred::Eq, group, e.int(e.i32(), GROUPS - 1));
         let next = e.select(last, e.int(e.i32(), 0), e.add(group, e.int(e.i32(), 1)));
-        let next = e.add(next, e.int(e.i32(), FIRST_TURN));
-        thread::arrive_at_named(e, next, 2 * WARPGROUP);
+        let next = e.add(next, e.int(e.i32(), FIRST_ORDER_BARRIER));
+        thread::arrive_at_named(e, next, 2 * WARPGROUP_THREADS);
         Ok(())
     }
 }

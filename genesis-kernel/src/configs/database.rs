@@ -315,9 +315,9 @@ mod tests {
 
     #[test]
     fn constants_come_in_the_kernels_order() {
-        let ast = FnAst { consts: &["BN", "BM"], ..crate::tuning::samples::TEST_AST };
+        let ast = FnAst { consts: &["BN", "BM"], ..crate::configs::samples::TEST_AST };
         assert_eq!(record(1, 1.0).config(&ast).unwrap().consts, [256, 128]);
-        let other = FnAst { consts: &["BN"], ..crate::tuning::samples::TEST_AST };
+        let other = FnAst { consts: &["BN"], ..crate::configs::samples::TEST_AST };
         assert_eq!(record(1, 1.0).config(&other), None);
     }
 

@@ -1,4 +1,4 @@
-//! What an op's instructions have computed so far.
+//! Collectives between their machine instructions: the partial results of a reduction, scan or exchange so far.
 
 use super::super::llvm::Val;
 use crate::ir::{Combine, Op};

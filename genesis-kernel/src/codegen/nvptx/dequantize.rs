@@ -1,4 +1,4 @@
-//! Codes of up to 8 bits as floats: integers that are put into mantissas, two of 16-bit floats in an instruction.
+//! Fast dequantization: integers of up to 8 bits become floats by `lop3` into mantissas, two of 16 bits in an instruction.
 //!
 //! A conversion of an integer takes a multiprocessor as long as eight additions. But a code under the bits of
 //! a power of two is a float already, and its sum with the power; a subtraction takes that away again, together

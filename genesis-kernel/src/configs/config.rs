@@ -7,11 +7,11 @@
 
 use std::fmt::Write;
 
-use super::Machine;
 use crate::front::LaunchOptions;
 use crate::front::ast::FnAst;
 use crate::ir::DType;
 use crate::runtime::{Arg, Grid, ViewArg};
+use crate::tuning::Machine;
 
 /// One way to run a kernel.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -223,8 +223,8 @@ pub fn bucket(size: usize) -> usize {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::configs::samples::test_ptr;
     use crate::target::Target;
-    use crate::tuning::samples::test_ptr;
 
     const SPACE: &[Axis] = &[
         Axis { name: "BM", values: &[64, 128] },
@@ -238,7 +238,7 @@ pub(crate) mod tests {
     ];
 
     fn ast() -> FnAst {
-        FnAst { consts: &["BM", "BN"], ..crate::tuning::samples::TEST_AST }
+        FnAst { consts: &["BM", "BN"], ..crate::configs::samples::TEST_AST }
     }
 
     fn tuning() -> Tuning {

@@ -11,7 +11,8 @@
 //! clocks of loads, 2.8 us and the constant: 5.5 us measured. Tiles of 128 by 256 are 32 programs that
 //! leave 100 multiprocessors idle: 16 steps of 1024 clocks, 9.3 us and the constant.
 
-use crate::tuning::{Machine, Unit};
+use super::multiprocessor::resident_blocks;
+use super::{Machine, Unit};
 
 /// What a launch does.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -71,16 +72,12 @@ impl Work {
 
     /// Programs that one multiprocessor holds at once.
     fn resident(&self, machine: &Machine) -> u32 {
-        let Some(gpu) = machine.gpu() else { return 1 };
-        let features = &gpu.features;
-        let by_threads = features.max_threads / (32 * self.num_warps.max(1));
-        let by_shared = match self.shared_bytes {
+        match machine.gpu() {
+            None => 1,
             // Tiles for tensor cores are made as large as shared memory allows.
-            None if self.unit != Unit::Single => 1,
-            None | Some(0) => features.max_blocks,
-            Some(bytes) => features.max_shared_bytes / bytes,
-        };
-        by_threads.min(by_shared).clamp(1, features.max_blocks)
+            Some(_) if self.shared_bytes.is_none() && self.unit != Unit::Single => 1,
+            Some(gpu) => resident_blocks(&gpu.features, self.num_warps, self.shared_bytes),
+        }
     }
 }
 

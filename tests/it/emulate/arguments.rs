@@ -1,0 +1,35 @@
+//! Numbers that kernels count on, and kernels whose arguments must fit each other as only launches make them.
+
+use genesis::DType;
+use genesis_kernel::Scalar;
+
+/// Kernels with cases that do not run, and why.
+pub(super) const SKIPPED: &[(&str, &str)] = &[
+    ("col2im", OF_WINDOWS),
+    ("conv", OF_WINDOWS),
+    ("conv_by_one", OF_WINDOWS),
+    ("conv_by_one_weight", OF_WINDOWS),
+    ("conv_few", OF_WINDOWS),
+    ("conv_few_weight", OF_WINDOWS),
+    ("conv_weight", OF_WINDOWS),
+    ("im2col", OF_WINDOWS),
+    ("sample_weights", OF_EARLIER_LAUNCHES),
+];
+
+/// Why a kernel refuses random memory.
+const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
+const OF_WINDOWS: &str = "its extents, taps and steps fit each other; `virtual_gpu::` runs `conv::a_gpu_gives_what_the_cpu_does`";
+
+/// An integer argument of a kernel.
+pub(super) fn integer(kernel: &str, param: &str, dtype: DType) -> Scalar {
+    let value = match param {
+        // Keys of an embedding differ only where positions are below it.
+        "scale" => 1 << 20,
+        // The digits of a key of 16 bits.
+        "passes" if kernel.starts_with("radix_sort_rows") => 4,
+        // Parts of a row are whole steps.
+        "part" if kernel.starts_with("cumsum_parts") || kernel == "sum_parts" => 256,
+        _ => 16,
+    };
+    Scalar::int(dtype, value)
+}
