@@ -12,6 +12,7 @@ mod compiled;
 mod cost;
 mod draw;
 mod dump;
+mod load;
 mod ready;
 mod schedule;
 mod specialized;
@@ -19,17 +20,14 @@ mod traffic;
 mod trip_count;
 pub(crate) mod warnings;
 
-use std::sync::OnceLock;
-
 pub use self::compiled::{Compiled, Resources};
 pub use self::cost::{Cost, cost, launch_cost};
 use self::dump::{Stage, dump, note_pass};
+pub(crate) use self::load::{keep_ready, load_anew};
 pub use self::specialized::Specialized;
-use crate::analysis::is_persistent;
-use crate::cache::{CompiledEntry, DiskCache, Key};
-use crate::codegen::cpu::{self, CpuKernel, OptLevel};
+use crate::codegen::cpu::{self, CpuKernel, CpuObject, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel};
-use crate::diag::{Diagnostic, Error, has_source};
+use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::Hints;
 use crate::front::ast::FnAst;
@@ -39,7 +37,7 @@ use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
 use crate::machine;
 use crate::passes::{self, Pass, defer_reductions, pad, software_pipeline, tma, views};
-use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
+use crate::runtime::cuda::CudaKernel;
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
 
@@ -100,8 +98,8 @@ impl Specialized {
 pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled, Error> {
     match target {
         Target::Cpu => {
-            let code = compile_cpu(&kernel.func)?;
-            Ok(Compiled::cpu(kernel, code))
+            let (func, _) = compile_cpu(&kernel.func)?;
+            Ok(Compiled::cpu(kernel, func))
         }
         Target::Gpu(gpu) => {
             let (lir, code) = compile_gpu(kernel, gpu)?;
@@ -131,17 +129,19 @@ pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Execut
     match stream.queue() {
         Queue::Missing(_, error) => Err(Error::clone(error)),
         _ if knobs::get().check_bounds => Ok(Executable::Checked(Box::new(kernel.clone()))),
-        Queue::Cpu => Ok(Executable::Cpu(compile_cpu(&kernel.func)?)),
-        Queue::Cuda(stream) => Ok(Executable::Cuda(load_cuda(kernel, stream.device())?)),
+        Queue::Cpu => Ok(Executable::Cpu(load::cpu(kernel)?)),
+        Queue::Cuda(stream) => Ok(Executable::Cuda(load::cuda(kernel, stream.device())?)),
     }
 }
 
-pub(crate) fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
+/// Machine code of this processor, with the function that it was written from.
+pub(crate) fn compile_cpu(func: &Func) -> Result<(Func, CpuObject), Error> {
     let func = run_passes(prepare(func)?, passes::EXACT)?;
-    let code = cpu::compile(&func, OptLevel::O3)?;
-    dump(Stage::Llvm, &func.name, || code.llvm_ir().unwrap_or_else(|error| error.to_string()));
-    dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
-    Ok(code)
+    let text = |text: Result<String, Error>| text.unwrap_or_else(|error| error.to_string());
+    dump(Stage::Llvm, &func.name, || text(cpu::llvm_ir(&func, OptLevel::O3)));
+    let object = cpu::compile(&func, OptLevel::O3)?;
+    dump(Stage::Asm, &func.name, || text(cpu::assembly(&func, OptLevel::O3)));
+    Ok((func, object))
 }
 
 pub(crate) fn compile_gpu(
@@ -268,143 +268,6 @@ fn verify_after(pass: &str, func: &Func) -> Result<(), Error> {
         Err(_) => String::new(),
     };
     Err(Error::bug(format!("{}: {pass} left IR that is not valid: {why}{at}", func.name)))
-}
-
-/// Loads code for the GPU of a stream ahead of the launch that asks for it; nothing for the CPU.
-///
-/// # Errors
-/// As [`executable`].
-pub(crate) fn keep_ready(kernel: &Specialized, stream: &Stream) -> Result<(), Error> {
-    let Queue::Cuda(stream) = stream.queue() else { return Ok(()) };
-    let device = stream.device();
-    let key = cache_key(kernel, device);
-    if !knobs::get().check_bounds && !ready::has(device.number(), key) {
-        ready::put(device.number(), key, load_keyed(kernel, device, key)?);
-    }
-    Ok(())
-}
-
-/// Machine code for a GPU: what is ready, else from the disk, else compiled, assembled by the driver and kept.
-fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKernel, Error> {
-    let key = cache_key(kernel, device);
-    match ready::take(device.number(), key) {
-        Some(code) => Ok(code),
-        None => load_keyed(kernel, device, key),
-    }
-}
-
-fn load_keyed(
-    kernel: &Specialized,
-    device: &'static CudaDevice,
-    key: Key,
-) -> Result<CudaKernel, Error> {
-    let knobs = knobs::get();
-    let disk = knobs.cache_dir.as_ref().map(|dir| DiskCache::new(dir, knobs.cache_size));
-    let cached = disk.as_ref().and_then(|disk| CompiledEntry::from_bytes(&disk.get(&key)?));
-    if let Some(entry) = cached
-        && let Ok(code) = load_entry(&entry, device)
-    {
-        return Ok(code);
-    }
-    let (entry, code) = load_compiled(kernel, device)?;
-    if let Some(disk) = disk
-        && !disk.put(&key, &entry.to_bytes())
-        && knobs::is_given("GENESIS_CACHE_DIR")
-    {
-        let why = format!("compiled kernels can't be kept in {}", disk.dir().display());
-        knobs::warn_once("GENESIS_CACHE_DIR", why);
-    }
-    Ok(code)
-}
-
-/// Machine code for the GPU of a stream that no cache has or gets.
-///
-/// # Errors
-/// As [`executable`]; also where the stream has no GPU.
-pub(crate) fn load_anew(kernel: &Specialized, stream: &Stream) -> Result<CudaKernel, Error> {
-    match stream.queue() {
-        Queue::Cuda(stream) => Ok(load_compiled(kernel, stream.device())?.1),
-        Queue::Missing(_, error) => Err(Error::clone(error)),
-        Queue::Cpu => Err(Error::bug("code of a GPU for the CPU")),
-    }
-}
-
-fn load_compiled(
-    kernel: &Specialized,
-    device: &'static CudaDevice,
-) -> Result<(CompiledEntry, CudaKernel), Error> {
-    let (lir, code) = compile_gpu(kernel, &device.target())?;
-    // What a tuner or a framework chose for the launch is not the reader's to mend.
-    for warning in warnings::of_options(&kernel.func, &Hints::default(), &lir) {
-        let is_here = warning.diagnostic().loc.is_some_and(has_source);
-        warnings::tell(&warning, is_here);
-    }
-    let entry = CompiledEntry {
-        ptx: code.ptx,
-        name: code.name,
-        threads: code.threads,
-        cluster: code.num_blocks,
-        shared_bytes: code.shared_bytes,
-        is_persistent: is_persistent(&kernel.func) && kernel.hints.persistent != Some(false),
-        maps: code.maps,
-        asserts: code.asserts,
-    };
-    let code = load_entry(&entry, device)?;
-    Ok((entry, code))
-}
-
-fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, Error> {
-    let point = EntryPoint {
-        name: &entry.name,
-        threads: entry.threads,
-        cluster: entry.cluster,
-        dynamic_shared_bytes: entry.shared_bytes,
-        is_persistent: entry.is_persistent,
-        dependent_launch: nvptx::waits_for_grid(&entry.ptx),
-        maps: &entry.maps,
-        asserts: &entry.asserts,
-    };
-    device.load(&entry.ptx, &point)
-}
-
-/// Everything that the machine code follows from.
-fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
-    let info = device.info();
-    let options = format!(
-        "{:?} tma {} {} {} {:?}",
-        kernel.hints.options(),
-        knobs::get().tma,
-        knobs::get().all_barriers,
-        knobs::get().delays,
-        knobs::get().streaming
-    );
-    let target = device.target();
-    let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
-    Key::of(&[
-        // Loads and stores of equal text at other lines differ in their line tables.
-        tir_text(&kernel.func).as_bytes(),
-        locations(&kernel.func).as_bytes(),
-        options.as_bytes(),
-        machine.as_bytes(),
-        compiler().as_bytes(),
-    ])
-}
-
-/// The compiler: its version and, since one version is built many times while it is worked on, the
-/// program that it is part of.
-fn compiler() -> &'static str {
-    static COMPILER: OnceLock<String> = OnceLock::new();
-    COMPILER.get_or_init(|| {
-        let program = std::env::current_exe().and_then(std::fs::metadata);
-        let built = program.and_then(|program| Ok((program.len(), program.modified()?)));
-        format!("genesis {}, LLVM 22.1, {built:?}", env!("CARGO_PKG_VERSION"))
-    })
-}
-
-fn locations(func: &Func) -> String {
-    let place =
-        |op| func.op(op).loc.map(|loc| format!("{}:{}:{};", loc.file, loc.line, loc.column));
-    func.walk().into_iter().filter_map(place).collect()
 }
 
 /// Tile IR as text.

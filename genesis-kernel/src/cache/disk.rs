@@ -14,6 +14,8 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::Key;
@@ -25,17 +27,22 @@ const TEMPORARY: &str = "tmp-";
 /// Files of writers that died are swept after this long.
 const STALE: Duration = Duration::from_secs(3600);
 
+/// The folder is swept whenever so large a part of the limit was written.
+const SWEEPS: u64 = 16;
+
 /// A folder of entries with a limit on their size.
 #[derive(Clone, Debug)]
 pub struct DiskCache {
     dir: PathBuf,
     limit: u64,
+    /// Bytes that were written since the last sweep; at first as if there had never been one.
+    unswept: Arc<AtomicU64>,
 }
 
 impl DiskCache {
     /// The cache in this folder, which is made when the first entry is written; `limit` in bytes.
     pub fn new(dir: impl Into<PathBuf>, limit: u64) -> DiskCache {
-        DiskCache { dir: dir.into(), limit }
+        DiskCache { dir: dir.into(), limit, unswept: Arc::new(AtomicU64::new(limit)) }
     }
 
     /// The folder.
@@ -73,7 +80,8 @@ impl DiskCache {
         Some(contents)
     }
 
-    /// Writes an entry. Returns whether it is there now; a full or read-only disk is not an error.
+    /// Writes an entry, and at times removes those used longest ago: each program may go over the limit by a sixteenth
+    /// of it. Returns whether it is there now; a full or read-only disk is not an error.
     pub fn put(&self, key: &Key, contents: &[u8]) -> bool {
         let size = (HEADER + contents.len()) as u64;
         if size > self.limit || !make_private(&self.dir) || !is_trusted(&self.dir) {
@@ -82,7 +90,12 @@ impl DiskCache {
         if self.write(key, contents).is_err() {
             return false;
         }
-        self.sweep();
+        // A sweep lists the folder, which may have thousands of entries.
+        let unswept = self.unswept.fetch_add(size, Ordering::Relaxed).saturating_add(size);
+        if unswept > self.limit / SWEEPS {
+            self.unswept.store(0, Ordering::Relaxed);
+            self.sweep();
+        }
         true
     }
 
@@ -329,7 +342,7 @@ mod tests {
         File::options().write(true).open(&path).unwrap().set_modified(hour_ago).unwrap();
         let fresh = cache.dir().join("tmp-alive");
         fs::write(&fresh, b"half").unwrap();
-        assert!(cache.put(&key(2), b"two"));
+        assert!(DiskCache::new(cache.dir(), 1 << 20).put(&key(2), b"two"));
         assert!(!path.exists() && fresh.exists());
     }
 

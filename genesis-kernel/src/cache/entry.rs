@@ -1,4 +1,4 @@
-//! What the cache keeps of a kernel for a GPU: its PTX and how to launch it.
+//! What the cache keeps of a kernel: for a GPU its PTX and how to launch it, for the processor its object file.
 
 use crate::ir::{DType, TensorMap};
 
@@ -34,8 +34,7 @@ impl CompiledEntry {
         push_text(&mut bytes, &self.name);
         bytes.extend_from_slice(&(self.maps.len() as u32).to_le_bytes());
         self.maps.iter().for_each(|map| push_map(&mut bytes, map));
-        bytes.extend_from_slice(&(self.asserts.len() as u32).to_le_bytes());
-        self.asserts.iter().for_each(|message| push_text(&mut bytes, message));
+        push_texts(&mut bytes, &self.asserts);
         bytes.extend_from_slice(self.ptx.as_bytes());
         bytes
     }
@@ -49,8 +48,7 @@ impl CompiledEntry {
         let name = take_text(&mut bytes)?;
         let n_maps = take_u32(&mut bytes)?;
         let maps = (0..n_maps).map(|_| take_map(&mut bytes)).collect::<Option<_>>()?;
-        let n_asserts = take_u32(&mut bytes)?;
-        let asserts = (0..n_asserts).map(|_| take_text(&mut bytes)).collect::<Option<_>>()?;
+        let asserts = take_texts(&mut bytes)?;
         let ptx = String::from_utf8(bytes.to_vec()).ok()?;
         Some(CompiledEntry {
             name,
@@ -63,6 +61,48 @@ impl CompiledEntry {
             ptx,
         })
     }
+}
+
+/// A kernel for the processor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HostEntry {
+    /// The object file.
+    pub(crate) code: Vec<u8>,
+    /// Memory that each thread needs for it.
+    pub(crate) scratch_bytes: u64,
+    /// What one program takes, as estimated.
+    pub(crate) nanos: u64,
+    /// Messages of assertions.
+    pub(crate) messages: Vec<String>,
+}
+
+impl HostEntry {
+    /// As the cache stores it.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64 + self.code.len());
+        bytes.extend_from_slice(&self.scratch_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.nanos.to_le_bytes());
+        push_texts(&mut bytes, &self.messages);
+        bytes.extend_from_slice(&self.code);
+        bytes
+    }
+
+    /// From what the cache stored; none if it makes no sense.
+    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<HostEntry> {
+        let (scratch_bytes, nanos) = (take_u64(&mut bytes)?, take_u64(&mut bytes)?);
+        let messages = take_texts(&mut bytes)?;
+        Some(HostEntry { code: bytes.to_vec(), scratch_bytes, nanos, messages })
+    }
+}
+
+fn push_texts(bytes: &mut Vec<u8>, texts: &[String]) {
+    bytes.extend_from_slice(&(texts.len() as u32).to_le_bytes());
+    texts.iter().for_each(|text| push_text(bytes, text));
+}
+
+fn take_texts(bytes: &mut &[u8]) -> Option<Vec<String>> {
+    let n = take_u32(bytes)?;
+    (0..n).map(|_| take_text(bytes)).collect()
 }
 
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
@@ -93,6 +133,12 @@ fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     *bytes = rest;
     Some(u32::from_le_bytes(*head))
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    let (head, rest) = bytes.split_first_chunk::<8>()?;
+    *bytes = rest;
+    Some(u64::from_le_bytes(*head))
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
@@ -128,5 +174,18 @@ mod tests {
         let bytes = entry.to_bytes();
         assert_eq!(CompiledEntry::from_bytes(&bytes), Some(entry));
         assert!((0..36).all(|len| CompiledEntry::from_bytes(&bytes[..len]).is_none()));
+    }
+
+    #[test]
+    fn reads_machine_code_that_it_wrote() {
+        let entry = HostEntry {
+            code: vec![0x7f, b'E', b'L', b'F'],
+            scratch_bytes: 1 << 33,
+            nanos: 250,
+            messages: vec!["i < n".into(), String::new()],
+        };
+        let bytes = entry.to_bytes();
+        assert_eq!(HostEntry::from_bytes(&bytes), Some(entry));
+        assert!((0..33).all(|len| HostEntry::from_bytes(&bytes[..len]).is_none()));
     }
 }

@@ -32,7 +32,7 @@ use crate::ir::{DType, Scalar};
 
 pub(crate) use build::{FloatPred, IntPred, Order, Rmw};
 pub(crate) use jit::Jit;
-pub(crate) use machine::{Level, Machine};
+pub(crate) use machine::{Level, Machine, host_cpu};
 pub(crate) use replace::IntegerOp;
 
 /// A value of LLVM IR. The order is only good for keys of maps that are not iterated.

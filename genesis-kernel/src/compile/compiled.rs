@@ -4,11 +4,11 @@ use std::sync::OnceLock;
 
 use super::cost::{Cost, cost};
 use super::{draw, traffic, warnings};
-use crate::codegen::cpu::CpuKernel;
+use crate::codegen::cpu::{self, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel, ptxas};
 use crate::compile::Specialized;
 use crate::diag::{Error, Warning};
-use crate::ir::print;
+use crate::ir::{Func, print};
 use crate::layout::LayoutIr;
 use crate::runtime::cuda::{self, EntryPoint};
 use crate::target::{GpuTarget, Target};
@@ -34,7 +34,7 @@ type Lazy = OnceLock<Result<String, Error>>;
 
 #[derive(Debug)]
 struct CpuCode {
-    kernel: CpuKernel,
+    func: Func,
     llvm: Lazy,
     assembly: Lazy,
 }
@@ -74,13 +74,14 @@ pub struct Resources {
 }
 
 impl Compiled {
-    pub(super) fn cpu(source: &Specialized, kernel: CpuKernel) -> Compiled {
+    pub(super) fn cpu(source: &Specialized, func: Func) -> Compiled {
+        let (llvm, assembly) = (Lazy::new(), Lazy::new());
         Compiled {
             name: source.func.name.clone(),
             target: Target::Cpu,
             cost: cost(&source.func),
             warnings: Vec::new(),
-            code: Code::Cpu(Box::new(CpuCode { kernel, llvm: Lazy::new(), assembly: Lazy::new() })),
+            code: Code::Cpu(Box::new(CpuCode { func, llvm, assembly })),
         }
     }
 
@@ -134,7 +135,7 @@ impl Compiled {
                 llvm.as_deref().map_err(Error::clone)
             }
             Code::Cpu(cpu) => {
-                let llvm = cpu.llvm.get_or_init(|| cpu.kernel.llvm_ir());
+                let llvm = cpu.llvm.get_or_init(|| cpu::llvm_ir(&cpu.func, OptLevel::O3));
                 llvm.as_deref().map_err(Error::clone)
             }
         }
@@ -160,7 +161,7 @@ impl Compiled {
     pub fn asm(&self) -> Result<&str, Error> {
         match &self.code {
             Code::Cpu(cpu) => {
-                let assembly = cpu.assembly.get_or_init(|| cpu.kernel.assembly());
+                let assembly = cpu.assembly.get_or_init(|| cpu::assembly(&cpu.func, OptLevel::O3));
                 assembly.as_deref().map_err(Error::clone)
             }
             Code::Gpu(_) => Err(self.has_no("assembly of the processor", "cpu")),

@@ -46,6 +46,12 @@ impl Stage {
     }
 }
 
+/// Whether a stage is wanted that only a compilation makes.
+pub(super) fn wants_compilation() -> bool {
+    use Stage::*;
+    [Passes, Lir, Machine, Llvm, Ptx, Asm].into_iter().any(Stage::is_wanted)
+}
+
 /// A pass by its name, and the IR after it.
 pub(super) type PassText = (String, String);
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::compare::{self, Memory};
+use crate::codegen::cpu::CpuKernel;
 use crate::codegen::nvptx::GpuKernel;
 use crate::compile::{self, Executable, Specialized};
 use crate::diag::Error;
@@ -123,13 +124,18 @@ impl Subject {
     fn on_device(&self, stream: &Stream) -> Result<Memory, Outcome> {
         let code = match stream.device() {
             // Not what a launch would take: that is the interpreter where `GENESIS_CHECK` asks for it.
-            Device::Cpu => compile::compile_cpu(&self.program.func).map(Executable::Cpu),
+            Device::Cpu => self.on_this_processor().map(Executable::Cpu),
             Device::Cuda(_) => compile::load_anew(&self.special(), stream).map(Executable::Cuda),
         };
         let code = code.map_err(refused)?;
         // SAFETY: the interpreter ran the program with these arguments without an error.
         let found = unsafe { owned::run(&code, stream, self.program.grid, &self.program.args) };
         found.map_err(|error| Outcome::Fault(error.to_string()))
+    }
+
+    fn on_this_processor(&self) -> Result<CpuKernel, Error> {
+        let (func, object) = compile::compile_cpu(&self.program.func)?;
+        CpuKernel::link(&func, object)
     }
 
     fn emulated(&self, target: &GpuTarget) -> Result<Memory, Outcome> {

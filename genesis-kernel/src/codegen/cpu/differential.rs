@@ -1,6 +1,6 @@
 //! The same kernel on the interpreter and as machine code at both levels: equal memory, bit for bit.
 
-use super::{OptLevel, compile};
+use super::{OptLevel, linked};
 use crate::interp::Interpreter;
 use crate::ir::{ArgValue, DType, Func, Scalar, print};
 use crate::passes;
@@ -95,7 +95,7 @@ fn execute(
     grid: [u32; 3],
     opt: OptLevel,
 ) -> Result<Vec<Vec<u8>>, String> {
-    let kernel = compile(func, opt).map_err(|error| error.to_string())?;
+    let kernel = linked(func, opt).map_err(|error| error.to_string())?;
     let mut memory: Vec<Vec<u64>> = Vec::new();
     let mut addresses = Vec::new();
     let pieces = pieces(args);

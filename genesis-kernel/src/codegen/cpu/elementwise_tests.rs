@@ -1,7 +1,7 @@
 //! Every elementwise op of every dtype against its definition in `ir::scalar`, on values where
 //! implementations differ: zeros of both signs, the ends of ranges, subnormals, infinities, NaN.
 
-use super::{OptLevel, compile};
+use super::{OptLevel, linked};
 use crate::ir::ArgValue;
 use crate::ir::float8::Format;
 use crate::ir::scalar;
@@ -270,7 +270,7 @@ fn check(cases: &[Case], as_tiles: bool, opt: OptLevel) {
     let padded =
         |list: &[Scalar]| -> Vec<Scalar> { (0..n).map(|i| list[i % list.len()]).collect() };
     let func = build(cases, n, as_tiles);
-    let kernel = compile(&func, opt).unwrap();
+    let kernel = linked(&func, opt).unwrap();
     let mut memory: Vec<Vec<u8>> = Vec::new();
     for (case, inputs) in cases.iter().zip(&inputs) {
         memory.extend(inputs.iter().map(|i| bytes_of(&padded(i))));

@@ -45,22 +45,28 @@ mod scan;
 mod tests;
 mod transpose;
 
+pub(crate) use super::llvm::host_cpu;
 pub use object::OptLevel;
+pub(crate) use object::{assembly, llvm_ir};
 pub use run::CpuKernel;
+pub(crate) use run::CpuObject;
 
-use super::llvm::Jit;
 use crate::Error;
 use crate::ir::Func;
 
-/// Compiles a function to machine code of this processor.
+/// Compiles a function to machine code of this processor, which [`CpuKernel::link`] makes runnable.
 ///
 /// # Errors
 /// Only for bugs: what the verifier accepts and the passes prepared compiles.
-pub fn compile(func: &Func, opt: OptLevel) -> Result<CpuKernel, Error> {
+pub(crate) fn compile(func: &Func, opt: OptLevel) -> Result<CpuObject, Error> {
     let (e, machine, scratch_bytes) = object::written(func, opt)?;
     e.verify()?;
     e.run_passes(opt.passes(), &machine)?;
-    let code = e.object(&machine)?;
-    let jit = Jit::link(&code)?;
-    CpuKernel::new(func, opt, jit, scratch_bytes)
+    Ok(CpuObject::new(func, e.object(&machine)?, scratch_bytes))
+}
+
+/// A function as a kernel that runs.
+#[cfg(test)]
+fn linked(func: &Func, opt: OptLevel) -> Result<CpuKernel, Error> {
+    CpuKernel::link(func, compile(func, opt)?)
 }

@@ -46,12 +46,12 @@ pub(super) fn written(func: &Func, opt: OptLevel) -> Result<(Emitter, Machine, u
 }
 
 /// What [`compile`] hands to LLVM's passes, as text. It is made anew, since hardly anybody asks.
-pub(super) fn llvm_ir(func: &Func, opt: OptLevel) -> Result<String, Error> {
+pub(crate) fn llvm_ir(func: &Func, opt: OptLevel) -> Result<String, Error> {
     Ok(written(func, opt)?.0.ir())
 }
 
 /// The processor's assembly of what [`compile`] makes.
-pub(super) fn assembly(func: &Func, opt: OptLevel) -> Result<String, Error> {
+pub(crate) fn assembly(func: &Func, opt: OptLevel) -> Result<String, Error> {
     let (e, machine, _) = written(func, opt)?;
     e.run_passes(opt.passes(), &machine)?;
     e.assembly(&machine)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::{OptLevel, compile};
+use super::{OptLevel, linked};
 use crate::differential::{compare, reduce};
 use crate::interp::run_func;
 use crate::ir::random::{RandomProgram, random_program};
@@ -132,7 +132,7 @@ impl Guarded {
 }
 
 fn run_cpu(func: &Func, program: &RandomProgram, opt: OptLevel) -> Result<Memory, String> {
-    let kernel = compile(func, opt).map_err(|e| e.to_string())?;
+    let kernel = linked(func, opt).map_err(|e| e.to_string())?;
     let mut memory: Vec<Guarded> = program.args.iter().map(|a| Guarded::new(a.data())).collect();
     let args: Vec<ArgValue> = program
         .args

@@ -2,9 +2,8 @@
 
 use super::super::llvm::Jit;
 use super::lower::SYMBOL;
-use super::object::{self, OptLevel};
 use crate::Error;
-use crate::ir::{ArgValue, DType, Elem, Func, OpKind, TileType, Type, Value};
+use crate::ir::{ArgValue, DType, Elem, Func, OpKind, Param, TileType, Type, Value};
 use crate::runtime::cpu::{Failed, HostCode, Print};
 use crate::runtime::threads_here;
 
@@ -18,32 +17,23 @@ const FINE_TASK_NANOS: u64 = 200_000;
 /// The most tasks for each thread, so that a slow one does not keep the others waiting.
 const TASKS_PER_THREAD: u64 = 8;
 
-/// A kernel as machine code of this processor. It can be run from several threads at once.
-pub struct CpuKernel {
-    func: Func,
-    opt: OptLevel,
-    code: HostCode,
-    nanos: u64,
-    messages: Vec<String>,
-    /// What owns the code.
-    _jit: Jit,
+/// A kernel's machine code before it is linked: all that its compilation leaves behind.
+pub(crate) struct CpuObject {
+    /// The object file.
+    pub(crate) code: Vec<u8>,
+    /// Memory that each thread needs for it.
+    pub(crate) scratch_bytes: u64,
+    /// What one program takes, as estimated.
+    pub(crate) nanos: u64,
+    /// What assertions say, by their numbers.
+    pub(crate) messages: Vec<String>,
+    /// Print ops by their numbers.
+    pub(crate) prints: Vec<Print>,
 }
 
-impl std::fmt::Debug for CpuKernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CpuKernel").field("name", &self.func.name).finish_non_exhaustive()
-    }
-}
-
-impl CpuKernel {
-    pub(super) fn new(
-        func: &Func,
-        opt: OptLevel,
-        jit: Jit,
-        scratch_bytes: u64,
-    ) -> Result<CpuKernel, Error> {
-        let mut messages = Vec::new();
-        let mut prints = Vec::new();
+impl CpuObject {
+    pub(super) fn new(func: &Func, code: Vec<u8>, scratch_bytes: u64) -> CpuObject {
+        let (mut messages, mut prints) = (Vec::new(), Vec::new());
         for op in func.walk() {
             let data = func.op(op);
             match &data.kind {
@@ -58,25 +48,44 @@ impl CpuKernel {
                 _ => {}
             }
         }
-        let code = jit.kernel(SYMBOL, scratch_bytes as usize, prints)?;
-        let (nanos, func) = (estimate(func), func.clone());
-        Ok(CpuKernel { func, opt, code, nanos, messages, _jit: jit })
+        CpuObject { code, scratch_bytes, nanos: estimate(func), messages, prints }
     }
+}
 
-    /// LLVM IR as it was handed to LLVM's passes, made again from the tile IR.
+/// A kernel as machine code of this processor. It can be run from several threads at once.
+pub struct CpuKernel {
+    name: String,
+    /// The words of each parameter, which its name stands beside.
+    params: Vec<(String, Slot)>,
+    code: HostCode,
+    nanos: u64,
+    messages: Vec<String>,
+    /// What owns the code.
+    _jit: Jit,
+}
+
+impl std::fmt::Debug for CpuKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuKernel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl CpuKernel {
+    /// Links the machine code of a function into this process. `func` may be the function before or after its
+    /// passes: a view has the same words as the parameters that a pass makes of it.
     ///
     /// # Errors
-    /// Only for bugs.
-    pub fn llvm_ir(&self) -> Result<String, Error> {
-        object::llvm_ir(&self.func, self.opt)
-    }
-
-    /// The processor's assembly, made again from the tile IR.
-    ///
-    /// # Errors
-    /// Only for bugs.
-    pub fn assembly(&self) -> Result<String, Error> {
-        object::assembly(&self.func, self.opt)
+    /// If the object is not one of this processor.
+    pub(crate) fn link(func: &Func, object: CpuObject) -> Result<CpuKernel, Error> {
+        let jit = Jit::link(&object.code)?;
+        let code = jit.kernel(SYMBOL, object.scratch_bytes as usize, object.prints)?;
+        let slots = |p: &Param| {
+            let name = p.name.to_string();
+            slots_of(func.ty(p.value)).into_iter().map(move |slot| (name.clone(), slot))
+        };
+        let params = func.params.iter().flat_map(slots).collect();
+        let (nanos, messages) = (object.nanos, object.messages);
+        Ok(CpuKernel { name: func.name.clone(), params, code, nanos, messages, _jit: jit })
     }
 
     /// Bytes of scratch memory that each thread keeps for this kernel.
@@ -105,7 +114,7 @@ impl CpuKernel {
     pub(crate) unsafe fn run_slots(&self, slots: &[u64], grid: [u32; 3]) -> Result<(), Error> {
         let total = grid.iter().map(|&n| u128::from(n)).product::<u128>();
         let total = i64::try_from(total)
-            .map_err(|_| Error::launch(format!("{}: the grid is too large", self.func.name)))?;
+            .map_err(|_| Error::launch(format!("{}: the grid is too large", self.name)))?;
         if total == 0 {
             return Ok(());
         }
@@ -130,7 +139,7 @@ impl CpuKernel {
             None => Ok(()),
             Some((number, program)) => {
                 let message = self.messages.get(number as usize).map_or("", String::as_str);
-                let name = &self.func.name;
+                let name = &self.name;
                 Err(Error::launch(format!(
                     "{name}: assertion failed in program {program}: {message}"
                 )))
@@ -141,13 +150,7 @@ impl CpuKernel {
     /// The arguments as generated code reads them. A view stands for its address, extents and strides,
     /// also where a pass has made those parameters of their own.
     fn slots(&self, args: &[ArgValue]) -> Result<Vec<u64>, Error> {
-        let name = &self.func.name;
-        let wanted: Vec<(&str, Slot)> = self
-            .func
-            .params
-            .iter()
-            .flat_map(|p| slots_of(self.func.ty(p.value)).into_iter().map(|s| (&*p.name, s)))
-            .collect();
+        let (name, wanted) = (&self.name, &self.params);
         let given: Vec<(Slot, u64)> = args.iter().flat_map(words_of).collect();
         if wanted.len() != given.len() {
             let (wanted, given) = (wanted.len(), given.len());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{OptLevel, compile};
+use super::{OptLevel, linked, llvm_ir};
 use crate::ir::{ArgValue, DType, Scalar, parse};
 
 fn ptr<T>(data: &[T]) -> ArgValue {
@@ -17,7 +17,7 @@ fn i64_arg(value: i64) -> ArgValue {
 fn run(text: &str, args: &[ArgValue], grid: u32, mut check: impl FnMut()) {
     let func = parse::parse(text).unwrap();
     for opt in [OptLevel::O0, OptLevel::O3] {
-        let kernel = compile(&func, opt).unwrap();
+        let kernel = linked(&func, opt).unwrap();
         // SAFETY: the arguments are slices of the caller's, as long as the kernel goes.
         unsafe { kernel.run(args, [grid, 1, 1]).unwrap() };
         check();
@@ -71,7 +71,7 @@ fn adds_with_a_mask() {
 fn a_small_tensor_in_a_large_tile_costs_what_it_holds() {
     let block = 1 << 16;
     let func = parse::parse(&add(block)).unwrap();
-    let kernel = compile(&func, OptLevel::O3).unwrap();
+    let kernel = linked(&func, OptLevel::O3).unwrap();
     let (x, y, out) = (vec![1f32; block], vec![2f32; block], vec![0f32; block]);
     let fastest = |n: usize| {
         let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
@@ -101,7 +101,7 @@ fn a_store_ends_where_its_mask_does_and_nowhere_before() {
         for (a, b) in [("%at", "%bound"), ("%bound", "%at")] {
             let text = stored_where(N, &format!("cmp {name} {a}, {b}"));
             let func = parse::parse(&text).unwrap();
-            let kernel = compile(&func, OptLevel::O3).unwrap();
+            let kernel = linked(&func, OptLevel::O3).unwrap();
             for start in [near(0), near(i64::MAX), near(i64::MIN)].concat() {
                 for n in [near(0), near(start), near(i64::MAX), near(i64::MIN)].concat() {
                     let out = vec![0f32; N];
@@ -423,7 +423,7 @@ fn reports_a_failed_assertion() {
 }
 ";
     let func = parse::parse(text).unwrap();
-    let kernel = compile(&func, OptLevel::O3).unwrap();
+    let kernel = linked(&func, OptLevel::O3).unwrap();
     // SAFETY: the kernel touches no memory.
     let run = |args: &[ArgValue], grid| unsafe { kernel.run(args, grid) };
     run(&[i64_arg(20)], [3, 1, 1]).unwrap();
@@ -510,7 +510,7 @@ fn halves_that_rows_repeat_are_converted_by_vectors() {
 }
 ";
     let func = parse::parse(text).unwrap();
-    let ir = compile(&func, OptLevel::O3).unwrap().llvm_ir().unwrap();
+    let ir = llvm_ir(&func, OptLevel::O3).unwrap();
     assert!(ir.contains("fpext <16 x half>") && !ir.contains("fpext half"), "{ir}");
     run(text, &[ptr(&scales), ptr(&out)], 1, || assert_eq!(out, [1.5; 16 * 32]));
 }

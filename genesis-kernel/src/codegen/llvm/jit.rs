@@ -9,6 +9,7 @@ use inkwell::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
 use inkwell::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use inkwell::llvm_sys::orc2::lljit::*;
 
+use super::machine::initialize_host;
 use super::{c_string, gate};
 use crate::Error;
 use crate::runtime::cpu::{Entry, HostCode, Print};
@@ -40,6 +41,7 @@ impl Jit {
     /// Links an object file.
     pub(crate) fn link(object: &[u8]) -> Result<Jit, Error> {
         let (mut jit, _inside) = (std::ptr::null_mut(), gate::enter()?);
+        initialize_host()?;
         // SAFETY: the buffer is a copy that ORC takes over; no builder means the host's defaults.
         unsafe {
             check(LLVMOrcCreateLLJIT(&mut jit, std::ptr::null_mut()))?;

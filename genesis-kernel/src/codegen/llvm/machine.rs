@@ -45,15 +45,18 @@ pub(crate) fn host_cpu() -> &'static (String, String) {
     })
 }
 
+/// Makes LLVM know the processor of this machine, which linking needs too.
+pub(super) fn initialize_host() -> Result<(), Error> {
+    static READY: OnceLock<Result<(), String>> = OnceLock::new();
+    let ready = || Target::initialize_native(&InitializationConfig::default());
+    READY.get_or_init(ready).clone().map_err(Error::bug)
+}
+
 impl Machine {
     /// The processor that runs this program.
     pub(crate) fn host(level: Level) -> Result<Machine, Error> {
-        static READY: OnceLock<Result<(), String>> = OnceLock::new();
         let _inside = gate::enter()?;
-        READY
-            .get_or_init(|| Target::initialize_native(&InitializationConfig::default()))
-            .clone()
-            .map_err(Error::bug)?;
+        initialize_host()?;
         let (cpu, features) = host_cpu();
         Machine::new(&TargetMachine::get_default_triple(), cpu, features, level)
     }

@@ -1,0 +1,207 @@
+//! Code that a launch runs: from the disk where an earlier program has compiled the same, else compiled and kept.
+//!
+//! An entry is found by its key: tile IR with its lines, options, target and compiler. The compiler is named by a hash
+//! of its sources, so that a program which is built again finds its kernels.
+
+use std::sync::OnceLock;
+
+use super::{Specialized, compile_cpu, compile_gpu, dump, ready, tir_text, warnings};
+use crate::analysis::is_persistent;
+use crate::cache::{CompiledEntry, DiskCache, HostEntry, Key};
+use crate::codegen::cpu::{CpuKernel, CpuObject, host_cpu};
+use crate::codegen::nvptx;
+use crate::diag::{Error, has_source};
+use crate::front::Hints;
+use crate::ir::Func;
+use crate::knobs;
+use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
+use crate::runtime::{Queue, Stream};
+
+/// Loads code for the GPU of a stream ahead of the launch that asks for it; nothing for the CPU.
+///
+/// # Errors
+/// As [`executable`].
+pub(crate) fn keep_ready(kernel: &Specialized, stream: &Stream) -> Result<(), Error> {
+    let Queue::Cuda(stream) = stream.queue() else { return Ok(()) };
+    let device = stream.device();
+    let key = cache_key(kernel, device);
+    if !knobs::get().check_bounds && !ready::has(device.number(), key) {
+        ready::put(device.number(), key, load_keyed(kernel, device, key)?);
+    }
+    Ok(())
+}
+
+/// Machine code for a GPU: what is ready, else from the disk, else compiled, assembled by the driver and kept.
+pub(super) fn cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKernel, Error> {
+    let key = cache_key(kernel, device);
+    match ready::take(device.number(), key) {
+        Some(code) => Ok(code),
+        None => load_keyed(kernel, device, key),
+    }
+}
+
+fn load_keyed(
+    kernel: &Specialized,
+    device: &'static CudaDevice,
+    key: Key,
+) -> Result<CudaKernel, Error> {
+    let disk = disk();
+    let cached = disk.and_then(|disk| CompiledEntry::from_bytes(&disk.get(&key)?));
+    if let Some(entry) = cached
+        && let Ok(code) = load_entry(&entry, device)
+    {
+        return Ok(code);
+    }
+    let (entry, code) = load_compiled(kernel, device)?;
+    if let Some(disk) = disk {
+        keep(disk, &key, &entry.to_bytes());
+    }
+    Ok(code)
+}
+
+/// Machine code of this processor: from the disk, else compiled and kept.
+pub(super) fn cpu(kernel: &Specialized) -> Result<CpuKernel, Error> {
+    let (disk, func) = (disk(), &kernel.func);
+    let key = disk.map(|_| host_key(func));
+    if let (Some(disk), Some(key)) = (disk, &key)
+        && let Some(entry) = disk.get(key).and_then(|bytes| HostEntry::from_bytes(&bytes))
+        && let Ok(code) = CpuKernel::link(func, object_of(entry))
+    {
+        return Ok(code);
+    }
+    let (_, object) = compile_cpu(func)?;
+    // What prints keeps the tiles that it prints too, which an entry has no words for; it is for a look only.
+    if let (Some(disk), Some(key), []) = (disk, &key, &object.prints[..]) {
+        keep(disk, key, &entry_of(&object).to_bytes());
+    }
+    CpuKernel::link(func, object)
+}
+
+fn entry_of(object: &CpuObject) -> HostEntry {
+    let CpuObject { code, scratch_bytes, nanos, messages, .. } = object;
+    let (code, messages) = (code.clone(), messages.clone());
+    HostEntry { code, scratch_bytes: *scratch_bytes, nanos: *nanos, messages }
+}
+
+fn object_of(entry: HostEntry) -> CpuObject {
+    let HostEntry { code, scratch_bytes, nanos, messages } = entry;
+    CpuObject { code, scratch_bytes, nanos, messages, prints: Vec::new() }
+}
+
+/// The folder of compiled kernels, if there is to be one. What is there is compiled again where somebody wants to see
+/// how.
+fn disk() -> Option<&'static DiskCache> {
+    static DISK: OnceLock<Option<DiskCache>> = OnceLock::new();
+    let open = || {
+        let knobs = knobs::get();
+        let dir = knobs.cache_dir.as_ref().filter(|_| !dump::wants_compilation())?;
+        Some(DiskCache::new(dir, knobs.cache_size))
+    };
+    DISK.get_or_init(open).as_ref()
+}
+
+/// Writes an entry; a folder that somebody named and that can't be written is told once.
+fn keep(disk: &DiskCache, key: &Key, entry: &[u8]) {
+    if !disk.put(key, entry) && knobs::is_given("GENESIS_CACHE_DIR") {
+        let why = format!("compiled kernels can't be kept in {}", disk.dir().display());
+        knobs::warn_once("GENESIS_CACHE_DIR", why);
+    }
+}
+
+/// Machine code for the GPU of a stream that no cache has or gets.
+///
+/// # Errors
+/// As [`executable`]; also where the stream has no GPU.
+pub(crate) fn load_anew(kernel: &Specialized, stream: &Stream) -> Result<CudaKernel, Error> {
+    match stream.queue() {
+        Queue::Cuda(stream) => Ok(load_compiled(kernel, stream.device())?.1),
+        Queue::Missing(_, error) => Err(Error::clone(error)),
+        Queue::Cpu => Err(Error::bug("code of a GPU for the CPU")),
+    }
+}
+
+fn load_compiled(
+    kernel: &Specialized,
+    device: &'static CudaDevice,
+) -> Result<(CompiledEntry, CudaKernel), Error> {
+    let (lir, code) = compile_gpu(kernel, &device.target())?;
+    // What a tuner or a framework chose for the launch is not the reader's to mend.
+    for warning in warnings::of_options(&kernel.func, &Hints::default(), &lir) {
+        let is_here = warning.diagnostic().loc.is_some_and(has_source);
+        warnings::tell(&warning, is_here);
+    }
+    let entry = CompiledEntry {
+        ptx: code.ptx,
+        name: code.name,
+        threads: code.threads,
+        cluster: code.num_blocks,
+        shared_bytes: code.shared_bytes,
+        is_persistent: is_persistent(&kernel.func) && kernel.hints.persistent != Some(false),
+        maps: code.maps,
+        asserts: code.asserts,
+    };
+    let code = load_entry(&entry, device)?;
+    Ok((entry, code))
+}
+
+fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, Error> {
+    let point = EntryPoint {
+        name: &entry.name,
+        threads: entry.threads,
+        cluster: entry.cluster,
+        dynamic_shared_bytes: entry.shared_bytes,
+        is_persistent: entry.is_persistent,
+        dependent_launch: nvptx::waits_for_grid(&entry.ptx),
+        maps: &entry.maps,
+        asserts: &entry.asserts,
+    };
+    device.load(&entry.ptx, &point)
+}
+
+/// Everything that the machine code follows from.
+fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
+    let info = device.info();
+    let options = format!(
+        "{:?} tma {} {} {} {:?}",
+        kernel.hints.options(),
+        knobs::get().tma,
+        knobs::get().all_barriers,
+        knobs::get().delays,
+        knobs::get().streaming
+    );
+    let target = device.target();
+    let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
+    Key::of(&[
+        // Loads and stores of equal text at other lines differ in their line tables.
+        tir_text(&kernel.func).as_bytes(),
+        locations(&kernel.func).as_bytes(),
+        options.as_bytes(),
+        machine.as_bytes(),
+        compiler().as_bytes(),
+    ])
+}
+
+/// Everything that the machine code of this processor follows from.
+fn host_key(func: &Func) -> Key {
+    let (cpu, features) = host_cpu();
+    Key::of(&[
+        tir_text(func).as_bytes(),
+        // Messages of assertions name their lines.
+        locations(func).as_bytes(),
+        b"cpu",
+        cpu.as_bytes(),
+        features.as_bytes(),
+        compiler().as_bytes(),
+    ])
+}
+
+/// The compiler by its sources: the same in every program that it is part of, and in every build of it.
+const fn compiler() -> &'static str {
+    concat!("genesis ", env!("CARGO_PKG_VERSION"), ", LLVM 22.1, ", env!("GENESIS_COMPILER"))
+}
+
+fn locations(func: &Func) -> String {
+    let place =
+        |op| func.op(op).loc.map(|loc| format!("{}:{}:{};", loc.file, loc.line, loc.column));
+    func.walk().into_iter().filter_map(place).collect()
+}
