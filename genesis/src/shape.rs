@@ -10,6 +10,7 @@ mod axes;
 mod collapse;
 mod count;
 mod layout;
+mod order;
 
 use crate::error::{Error, Result};
 
@@ -17,6 +18,7 @@ pub(crate) use axes::Axes;
 pub(crate) use collapse::collapse_strides;
 pub(crate) use count::{count, numel, product, uncountable};
 pub(crate) use layout::Layout;
+pub(crate) use order::{inverse, memory_order, reordered};
 
 /// Strides of a dense row-major tensor of some of the extents of a tensor.
 pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
@@ -59,6 +61,22 @@ pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Axes<usi
 pub(crate) fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
     let strides: Axes<&[i64]> = layouts.iter().map(|layout| layout.strides()).collect();
     collapse_strides(layouts[0].shape(), &strides)
+}
+
+/// [`collapse`] of the axes in the order in which those of the last layout lie in memory: for what treats all elements
+/// alike, and writes that one.
+pub(crate) fn collapse_for_last(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
+    let result = layouts[layouts.len() - 1];
+    if result.is_contiguous() {
+        return collapse(layouts);
+    }
+    let Some(order) = memory_order(result.shape(), &[result.strides()]) else {
+        return collapse(layouts);
+    };
+    let strides: Vec<Vec<i64>> =
+        layouts.iter().map(|layout| reordered(layout.strides(), &order)).collect();
+    let along: Vec<&[i64]> = strides.iter().map(|strides| &strides[..]).collect();
+    collapse_strides(&reordered(result.shape(), &order), &along)
 }
 
 /// The axis that `dim` names, where negative numbers count from the end.

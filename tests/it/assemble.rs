@@ -71,9 +71,11 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
         // Of a step of a product, of its columns, of a line of windows.
         "TAPS" => match kernel.name() {
             "conv" => 1,
-            "conv_weight" => 2,
+            "conv_weight" | "grid_sample" => 2,
             _ => 4,
         },
+        // Four warps have two elements a thread, as launches make them.
+        "COLS" if kernel.name() == "grid_sample" => 64,
         name => usual(name),
     };
     kernel.ast.consts.iter().map(|name| number(name)).collect()

@@ -138,6 +138,8 @@ mod random;
 mod readers;
 /// The reference of the language against the compiler's tables.
 mod reference;
+/// Where results of elementwise ops lie in memory.
+mod result_layout;
 /// What stands between a layer's products.
 mod rotate;
 /// The runtime on a real GPU.

@@ -119,6 +119,7 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "quantized_layers::a_layer_is_two_launches",
             "quantized_layers::a_model_of_codes_has_as_many_launches_as_one_of_tensors",
             "random::devices_draw_the_same",
+            "result_layout::results_lie_as_their_operands",
             "sanitize::products_of_tf32",
             "sanitize::updates_and_layers",
             "special::classes_that_are_not_there_are_refused",

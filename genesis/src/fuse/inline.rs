@@ -10,7 +10,7 @@ use genesis_kernel::runtime::Arg;
 use crate::dispatch::trace::{Kind, Node, Use};
 use crate::error::Error;
 use crate::launch::{accumulate_dtype, fused};
-use crate::shape::{Layout, collapse_strides, contiguous_strides};
+use crate::shape::{Axes, Layout, collapse_strides, contiguous_strides, memory_order, reordered};
 
 /// The most tensors of one kernel.
 const MAX_LEAVES: usize = 20;
@@ -200,6 +200,18 @@ impl<'a> Inline<'a> {
             own.push(layout.strides()[axis]);
         }
         Some((own, offset))
+    }
+
+    /// Walks the axes in the order in which those of the tensors that are read lie in memory; which that is, none where
+    /// it is the order of the axes.
+    pub(super) fn walk_as_read(&mut self) -> Option<Axes<usize>> {
+        let along: Vec<&[i64]> = self.reads.iter().map(|read| &read.strides[..]).collect();
+        let order = memory_order(&self.space, &along)?;
+        self.space = reordered(&self.space, &order);
+        for read in &mut self.reads {
+            read.strides = reordered(&read.strides, &order);
+        }
+        Some(order)
     }
 
     /// The axes that all tensors walk as one joined, with the strides of each tensor.

@@ -15,7 +15,7 @@ use super::inline::{Inline, Numbers, Stop, padded};
 use crate::dispatch::trace::{Kind, Node, Reduction, Trace, Use};
 use crate::error::{Error, Result};
 use crate::launch::{self, accumulate_dtype, fused};
-use crate::shape::{self, Layout, contiguous_strides};
+use crate::shape::{self, Layout, contiguous_strides, inverse, reordered};
 use crate::tensor::Tensor;
 
 /// Launches in order, over slots: the leaves, then what is stored.
@@ -59,8 +59,11 @@ impl Program {
             let mut planner = Planner::new(&trace, n, (device, numbers), &barriers);
             match planner.plan(results) {
                 Ok(()) => {
-                    let Planner { stages, stored, slots, .. } = planner;
-                    let of = |u: &Use| (slots[&u.node], u.layout.clone(), u.dtype);
+                    let Planner { stages, stored, slots, layouts, .. } = planner;
+                    let of = |u: &Use| {
+                        let layout = layouts.get(&u.node).unwrap_or(&u.layout);
+                        (slots[&u.node], layout.clone(), u.dtype)
+                    };
                     let results = results.iter().map(of).collect();
                     let captured = trace.captured.into_iter().map(|(_, t)| t).collect();
                     return Ok(Program { device, stages, stored, captured, results, n_inputs: n });
@@ -149,6 +152,10 @@ struct Planner<'a> {
     slots: BTreeMap<usize, usize>,
     n_leaves: usize,
     stored: Vec<(Vec<usize>, DType)>,
+    /// Results that nothing but the caller reads, as a whole: they may lie in any order.
+    free: BTreeSet<usize>,
+    /// Those of them that do not lie in row-major order.
+    layouts: BTreeMap<usize, Layout>,
     stages: Vec<Stage>,
 }
 
@@ -162,9 +169,19 @@ impl<'a> Planner<'a> {
         let captured = trace.captured.iter().map(|(node, _)| *node);
         let slots: BTreeMap<usize, usize> =
             (0..n_inputs).chain(captured).enumerate().map(|(slot, node)| (node, slot)).collect();
-        let (stored, stages) = (Vec::new(), Vec::new());
         let n_leaves = slots.len();
-        Planner { nodes: &trace.nodes, device, numbers, barriers, slots, n_leaves, stored, stages }
+        Planner {
+            nodes: &trace.nodes,
+            device,
+            numbers,
+            barriers,
+            slots,
+            n_leaves,
+            stored: Vec::new(),
+            free: BTreeSet::new(),
+            layouts: BTreeMap::new(),
+            stages: Vec::new(),
+        }
     }
 
     fn plan(&mut self, results: &[Use]) -> Step {
@@ -176,6 +193,7 @@ impl<'a> Planner<'a> {
             }
         }
         let wanted: BTreeSet<usize> = results.iter().map(|u| u.node).collect();
+        self.free = self.results_that_may_lie_anyhow(results, &needed);
         let mut levels: BTreeMap<usize, usize> = BTreeMap::new();
         // The values to store, by level, then by shape; those before come first.
         let mut groups: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
@@ -208,6 +226,27 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    fn results_that_may_lie_anyhow(
+        &self,
+        results: &[Use],
+        needed: &BTreeSet<usize>,
+    ) -> BTreeSet<usize> {
+        let is_whole = |u: &&Use| {
+            let node = &self.nodes[u.node];
+            u.layout.is_contiguous()
+                && u.layout.offset() == 0
+                && u.layout.shape() == node.shape
+                && u.dtype == node.dtype
+        };
+        let mut free: BTreeSet<usize> = results.iter().filter(is_whole).map(|u| u.node).collect();
+        let in_part = results.iter().filter(|u| !is_whole(u));
+        let read = needed.iter().flat_map(|&node| uses(&self.nodes[node]));
+        for u in read.chain(in_part) {
+            free.remove(&u.node);
+        }
+        free
+    }
+
     fn new_slot(&mut self, shape: Vec<usize>, dtype: DType) -> usize {
         self.stored.push((shape, dtype));
         self.n_leaves + self.stored.len() - 1
@@ -232,6 +271,10 @@ impl<'a> Planner<'a> {
             let from = inline.value(node, &contiguous_strides(shape), 0)?;
             results.push((from, self.nodes[node].dtype));
         }
+        let order = match members.iter().all(|node| self.free.contains(node)) {
+            true => inline.walk_as_read(),
+            false => None,
+        };
         let (dims, strides) = inline.collapsed();
         let form = match dims.len() {
             ..=1 => Form::Flat,
@@ -253,6 +296,11 @@ impl<'a> Planner<'a> {
         for &node in &members {
             let slot = self.new_slot(self.nodes[node].shape.clone(), self.nodes[node].dtype);
             self.slots.insert(node, slot);
+            if let Some(order) = &order {
+                let layout = Layout::contiguous(&reordered(shape, order));
+                let layout = layout.and_then(|layout| layout.permute(&inverse(order)));
+                self.layouts.insert(node, layout.ok_or(Stop::Needs(node))?);
+            }
             writes.push(slot);
             let strides = contiguous_strides(&own);
             let dims = own.iter().map(|&extent| extent as i64).collect();

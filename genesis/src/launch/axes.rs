@@ -14,7 +14,7 @@ use genesis_kernel::runtime::Device;
 use genesis_kernel::tuning::elementwise::Tile;
 
 use super::config::chip;
-use crate::shape::collapse;
+use crate::shape::{collapse, collapse_for_last};
 use crate::tensor::Tensor;
 
 /// The most axes of one launch, that of the elements of a line among them.
@@ -60,7 +60,7 @@ pub(super) struct Walk {
 
 /// Whether the tiles of a strided kernel would be empty by more than half, or have too few axes.
 pub(super) fn are_short(x: &Tensor, y: &Tensor) -> bool {
-    let (shape, _) = collapse(&[x.layout(), y.layout()]);
+    let (shape, _) = collapse_for_last(&[x.layout(), y.layout()]);
     let extent = |from_end: usize| shape.len().checked_sub(from_end).map_or(1, |axis| shape[axis]);
     let (down, across) = (extent(2), extent(1));
     let bytes = x.dtype().bytes().max(y.dtype().bytes());
@@ -71,7 +71,7 @@ pub(super) fn are_short(x: &Tensor, y: &Tensor) -> bool {
 
 /// The walk of `y = x`; none where there are more axes or elements than one launch takes, or it would be slower.
 pub(super) fn walk(x: &Tensor, y: &Tensor) -> Option<Walk> {
-    let (mut shape, strides) = collapse(&[x.layout(), y.layout()]);
+    let (mut shape, strides) = collapse_for_last(&[x.layout(), y.layout()]);
     let [mut from, mut to]: [Vec<i64>; 2] = strides.try_into().expect("two layouts");
     let cols = columns(shape.last().copied().unwrap_or(1));
     // Elements of short lines are gathered one by one on the CPU, where a launch a slice costs less.

@@ -42,7 +42,7 @@ pub(crate) use self::reduce::{
 use crate::dispatch::capture;
 use crate::dispatch::trace;
 use crate::error::Result;
-use crate::shape::{Layout, collapse};
+use crate::shape::{Layout, collapse, collapse_for_last};
 use crate::tensor::Tensor;
 
 /// What a dtype is computed in: f32 for 16-bit floats, else itself.
@@ -169,8 +169,17 @@ fn widest<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> usize {
     tensors.into_iter().map(|t| t.dtype().bytes()).max().unwrap_or(1)
 }
 
-fn all_dense(tensors: &[&Tensor], shape: &[usize]) -> bool {
-    tensors.iter().all(|t| t.is_contiguous() && t.shape() == shape)
+/// Whether all tensors have the shape of the result and lie as it does, without gaps.
+fn are_one_line(inputs: &[&Tensor], out: &Tensor) -> bool {
+    if inputs.iter().any(|t| t.shape() != out.shape()) {
+        return false;
+    }
+    if out.is_contiguous() || inputs.iter().any(|t| t.is_contiguous()) {
+        return out.is_contiguous() && inputs.iter().all(|t| t.is_contiguous());
+    }
+    let layouts: Vec<&Layout> = inputs.iter().chain([&out]).map(|t| t.layout()).collect();
+    let (shape, strides) = collapse_for_last(&layouts);
+    shape.len() == 1 && strides.iter().all(|steps| steps[..] == [1])
 }
 
 /// Runs a dense kernel over one axis; operands then numbers.
@@ -250,7 +259,7 @@ pub(crate) fn by_steps(
         return Ok(());
     }
     let layouts: Vec<&Layout> = inputs.iter().chain([&out]).map(|t| t.layout()).collect();
-    let (mut shape, mut strides) = collapse(&layouts);
+    let (mut shape, mut strides) = collapse_for_last(&layouts);
     if shape.len() > 4 {
         return laid_out(steps, kernel, dtypes, inputs, out, numbers);
     }
@@ -291,7 +300,7 @@ fn laid_out(
     while lay_out_one(&mut operands)? {
         let refs: Vec<&Tensor> = operands.iter().collect();
         let layouts: Vec<&Layout> = refs.iter().chain([&out]).map(|t| t.layout()).collect();
-        if collapse(&layouts).0.len() <= 4 {
+        if collapse_for_last(&layouts).0.len() <= 4 {
             return by_steps(steps, kernel, dtypes, &refs, out, numbers);
         }
     }
@@ -324,7 +333,7 @@ fn either(
     if trace::records(out) {
         return trace::map(any, dtypes, inputs, out, numbers);
     }
-    if out.numel() > 0 && all_dense(inputs, out.shape()) && out.is_contiguous() {
+    if out.numel() > 0 && are_one_line(inputs, out) {
         flat(dense, dtypes, inputs, out, numbers)
     } else {
         strided(any, dtypes, inputs, out, numbers)
@@ -429,7 +438,7 @@ fn counted(kernel: &'static KernelDef, y: &Tensor, numbers: &[f64]) -> Result<()
 
 /// Copies, converting; both of one shape, any strides.
 pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
-    let is_dense = all_dense(&[x, y], y.shape());
+    let is_dense = are_one_line(&[x], y);
     if !trace::records(y) && y.numel() > 0 && !is_dense && (across(x, y)? || scattered(x, y)?) {
         return Ok(());
     }
@@ -457,7 +466,7 @@ fn scattered(x: &Tensor, y: &Tensor) -> Result<bool> {
         launch_with(kernel, y, grid, &dtypes, &walk.consts, walk.warps, &args)?;
         return Ok(true);
     }
-    if collapse(&[x.layout(), y.layout()]).0.len() <= 4 {
+    if collapse_for_last(&[x.layout(), y.layout()]).0.len() <= 4 {
         return Ok(false);
     }
     // One slice a launch.
@@ -471,7 +480,7 @@ fn scattered(x: &Tensor, y: &Tensor) -> Result<bool> {
 /// that is not so.
 fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
     let tile = Tile::transposed(&chip(y.device())).rows;
-    let (shape, strides) = collapse(&[x.layout(), y.layout()]);
+    let (shape, strides) = collapse_for_last(&[x.layout(), y.layout()]);
     if !(2..=4).contains(&shape.len()) {
         return Ok(false);
     }

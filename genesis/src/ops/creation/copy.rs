@@ -9,7 +9,7 @@ use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::index::flag;
-use crate::ops::{Op, apply};
+use crate::ops::{Op, apply, result_of};
 use crate::tensor::{Tensor, host};
 
 impl Tensor {
@@ -139,7 +139,7 @@ impl Tensor {
     }
 }
 
-/// A copy in fresh memory, perhaps of another dtype.
+/// A copy in fresh memory: dense of the same dtype, of another one in the order of the operand's axes.
 struct Cast {
     from: DType,
     to: DType,
@@ -151,7 +151,11 @@ impl Op for Cast {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let result = Tensor::uninitialized(inputs[0].shape(), (self.to, inputs[0].device()))?;
+        let (x, at) = (inputs[0], (self.to, inputs[0].device()));
+        let result = match self.from == self.to {
+            true => Tensor::uninitialized(x.shape(), at)?,
+            false => result_of(&[x], x.shape(), at)?,
+        };
         launch::cast(inputs[0], &result)?;
         Ok(result)
     }

@@ -10,7 +10,7 @@ use kernels::math as device;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{check_pair, composite, promote};
+use crate::ops::{check_pair, composite, promote, result_of};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -208,7 +208,7 @@ impl Tensor {
         let shape = broadcast_shapes(op, &[x.shape(), y.shape()])?;
         let wide = |t: &Tensor| t.to_dtype(DType::I64)?.broadcast_to(&shape);
         let (x, y) = (wide(&x)?, wide(&y)?);
-        let z = Tensor::uninitialized(&shape, (DType::I64, x.device()))?;
+        let z = result_of(&[&x, &y], &shape, (DType::I64, x.device()))?;
         launch::strided(kernel, &[], &[&x, &y], &z, &[])?;
         z.to_dtype(dtype)
     }

@@ -10,7 +10,9 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast};
+use crate::ops::{
+    Differentiated, Op, Saves, apply, check_pair, gradients, promote, result_of, unbroadcast,
+};
 use crate::shape::{Axes, broadcast_shapes, is_same};
 use crate::tensor::Tensor;
 
@@ -98,8 +100,8 @@ impl Op for BinaryCall {
             return Ok(z);
         }
         let shape = broadcast_shapes(self.row.name, &[x.shape(), y.shape()])?;
-        let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
         let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        let z = result_of(&[&x, &y], &shape, (x.dtype(), x.device()))?;
         launch::binary(self.row.kernels, self.row.lines, &x, &y, &z)?;
         Ok(z)
     }

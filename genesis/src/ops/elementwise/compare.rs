@@ -7,7 +7,7 @@ use kernels::compare as device;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
-use crate::ops::{check_pair, promote, wrong_dtype};
+use crate::ops::{check_pair, promote, result_of, wrong_dtype};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -132,8 +132,8 @@ fn compare(
         return Err(wrong_dtype(name, "a number", x.dtype()));
     }
     let shape = broadcast_shapes(name, &[x.shape(), y.shape()])?;
-    let z = Tensor::uninitialized(&shape, (DType::Bool, x.device()))?;
     let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+    let z = result_of(&[&x, &y], &shape, (DType::Bool, x.device()))?;
     launch::strided(kernel, &[x.dtype()], &[&x, &y], &z, &[])?;
     Ok(z)
 }

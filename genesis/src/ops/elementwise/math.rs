@@ -12,7 +12,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Differentiated, Op, Saves, apply, gradients, wrong_dtype};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_of, wrong_dtype};
 use crate::tensor::Tensor;
 
 /// What a function is computed in, beside f64 for f64.
@@ -98,7 +98,7 @@ impl Op for &'static Function {
         if !x.dtype().is_arithmetic_float() {
             return Err(wrong_dtype(self.name, "a float", x.dtype()));
         }
-        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
         let (steps, dtypes) = (self.compute.steps(x.dtype()), self.compute.dtypes(x.dtype()));
         launch::by_steps(steps, self.kernel, &dtypes, &[x], &y, &[])?;
         Ok(y)

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::in_place::in_place;
 use crate::ops::{
-    Differentiated, Op, Saves, apply, check_pair, composite, gradients, promote, unbroadcast,
+    Differentiated, Op, Saves, apply, check_pair, composite, gradients, promote, result_of,
+    unbroadcast,
 };
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
@@ -60,8 +61,8 @@ impl Op for Function2Call {
             return Err(Error::op(self.row.name, format!("does not take {dtype}")));
         }
         let shape = broadcast_shapes(self.row.name, &[x.shape(), y.shape()])?;
-        let z = Tensor::uninitialized(&shape, (dtype, x.device()))?;
         let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        let z = result_of(&[&x, &y], &shape, (dtype, x.device()))?;
         match (dtype, self.row.float, self.row.int) {
             (DType::Bool, _, Some(kernel)) => {
                 // A bool is a byte of 0 or 1, and stays one under logic.

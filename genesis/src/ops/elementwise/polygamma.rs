@@ -6,7 +6,7 @@ use kernels::special as device;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Saves, apply};
+use crate::ops::{Op, Saves, apply, result_of};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -39,7 +39,7 @@ impl Op for Polygamma {
     /// `(-1)^(n + 1) n! zeta(n + 1, x)`
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
-        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
         let factorial: f64 = (1..=self.n).map(f64::from).product::<f64>();
         let factor = if self.n % 2 == 1 { factorial } else { -factorial };
         let numbers = [f64::from(self.n + 1), factor].map(|v| launch::number(DType::F64, v));

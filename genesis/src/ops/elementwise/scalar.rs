@@ -9,7 +9,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Differentiated, Op, Saves, apply, gradients};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_of};
 use crate::tensor::Tensor;
 
 /// An elementwise op of a tensor and a number.
@@ -32,7 +32,7 @@ impl Op for Scalar {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         check_domain(self.name, Domain::Number, x.dtype())?;
-        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
         launch::scalar_op(self.kernels, x, &y, self.value)?;
         Ok(y)
     }

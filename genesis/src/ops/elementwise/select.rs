@@ -6,7 +6,9 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast};
+use crate::ops::{
+    Differentiated, Op, Saves, apply, check_pair, gradients, promote, result_of, unbroadcast,
+};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -53,9 +55,9 @@ impl Op for Where {
             return Err(Error::op("where", message));
         }
         let shape = broadcast_shapes("where", &[cond.shape(), x.shape(), y.shape()])?;
-        let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
         let (c, x, y) =
             (cond.broadcast_to(&shape)?, x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        let z = result_of(&[&c, &x, &y], &shape, (x.dtype(), x.device()))?;
         launch::strided(
             &kernels::select::where_cond::KERNEL,
             &[x.dtype()],

@@ -22,7 +22,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Differentiated, Op, Saves, apply, gradients, wrong_dtype};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_of, wrong_dtype};
 use crate::tensor::Tensor;
 
 /// Which dtypes an op takes.
@@ -64,7 +64,7 @@ impl Op for &'static Unary {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         check_domain(self.name, self.domain, x.dtype())?;
-        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
         launch::unary(self.kernels, x, &y)?;
         Ok(y)
     }
