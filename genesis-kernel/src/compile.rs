@@ -23,9 +23,9 @@ pub(crate) mod warnings;
 pub use self::compiled::{Compiled, Resources};
 pub use self::cost::{Cost, cost, launch_cost};
 use self::dump::{Stage, dump, note_pass};
-pub(crate) use self::load::{keep_ready, load_anew};
+pub(crate) use self::load::{Executable, executable, keep_ready, load_anew};
 pub use self::specialized::Specialized;
-use crate::codegen::cpu::{self, CpuKernel, CpuObject, OptLevel};
+use crate::codegen::cpu::{self, CpuObject, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel};
 use crate::diag::{Diagnostic, Error};
 use crate::front;
@@ -37,20 +37,7 @@ use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
 use crate::machine;
 use crate::passes::{self, Pass, defer_reductions, pad, software_pipeline, tma, views};
-use crate::runtime::cuda::CudaKernel;
-use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
-
-/// Code that a launch can run.
-#[derive(Debug)]
-pub(crate) enum Executable {
-    /// On the processor.
-    Cpu(CpuKernel),
-    /// On a GPU.
-    Cuda(CudaKernel),
-    /// In the interpreter, where `GENESIS_CHECK` asks for it.
-    Checked(Box<Specialized>),
-}
 
 /// Tile IR of a kernel for given dtypes, constants and hints.
 pub(crate) fn specialize(
@@ -122,16 +109,6 @@ pub(crate) fn passes_text(kernel: &Specialized, target: &Target) -> Result<Strin
         before = after;
     }
     Ok(text)
-}
-
-/// Code for the device of a stream.
-pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
-    match stream.queue() {
-        Queue::Missing(_, error) => Err(Error::clone(error)),
-        _ if knobs::get().check_bounds => Ok(Executable::Checked(Box::new(kernel.clone()))),
-        Queue::Cpu => Ok(Executable::Cpu(load::cpu(kernel)?)),
-        Queue::Cuda(stream) => Ok(Executable::Cuda(load::cuda(kernel, stream.device())?)),
-    }
 }
 
 /// Machine code of this processor, with the function that it was written from.

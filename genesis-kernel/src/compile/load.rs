@@ -17,6 +17,27 @@ use crate::knobs;
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 
+/// Code that a launch can run.
+#[derive(Debug)]
+pub(crate) enum Executable {
+    /// On the processor.
+    Cpu(CpuKernel),
+    /// On a GPU.
+    Cuda(CudaKernel),
+    /// In the interpreter, where `GENESIS_CHECK` asks for it.
+    Checked(Box<Specialized>),
+}
+
+/// Code for the device of a stream.
+pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
+    match stream.queue() {
+        Queue::Missing(_, error) => Err(Error::clone(error)),
+        _ if knobs::get().check_bounds => Ok(Executable::Checked(Box::new(kernel.clone()))),
+        Queue::Cpu => Ok(Executable::Cpu(cpu(kernel)?)),
+        Queue::Cuda(stream) => Ok(Executable::Cuda(cuda(kernel, stream.device())?)),
+    }
+}
+
 /// Loads code for the GPU of a stream ahead of the launch that asks for it; nothing for the CPU.
 ///
 /// # Errors
@@ -32,7 +53,7 @@ pub(crate) fn keep_ready(kernel: &Specialized, stream: &Stream) -> Result<(), Er
 }
 
 /// Machine code for a GPU: what is ready, else from the disk, else compiled, assembled by the driver and kept.
-pub(super) fn cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKernel, Error> {
+fn cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKernel, Error> {
     let key = cache_key(kernel, device);
     match ready::take(device.number(), key) {
         Some(code) => Ok(code),
@@ -60,7 +81,7 @@ fn load_keyed(
 }
 
 /// Machine code of this processor: from the disk, else compiled and kept.
-pub(super) fn cpu(kernel: &Specialized) -> Result<CpuKernel, Error> {
+fn cpu(kernel: &Specialized) -> Result<CpuKernel, Error> {
     let (disk, func) = (disk(), &kernel.func);
     let key = disk.map(|_| host_key(func));
     if let (Some(disk), Some(key)) = (disk, &key)
