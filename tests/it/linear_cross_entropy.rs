@@ -193,7 +193,7 @@ fn every_option_in_every_dtype() -> Result<()> {
 fn chunks_give_the_losses_of_the_whole() -> Result<()> {
     let device = Device::Cpu;
     let mut rng = SampleRng::new(8);
-    let [n, d, v] = [300, 5, 20_001];
+    let [n, d, v] = [500, 5, 20_001];
     let rows = logit_rows(&Chip::Cpu, n, v, 4);
     ensure!(rows < n && n % rows != 0, "{rows} rows are a chunk");
     for options in
@@ -207,6 +207,20 @@ fn chunks_give_the_losses_of_the_whole() -> Result<()> {
             for (dtype, share) in [DTYPES[1], DTYPES[2]] {
                 case.check(dtype, share)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Products over classes are cut into parts on a GPU, of which the last is shorter.
+#[test]
+fn classes_are_summed_in_parts() -> Result<()> {
+    for device in crate::gpu::devices("losses of a linear layer") {
+        let mut rng = SampleRng::new(14);
+        let options = LinearCrossEntropy::default();
+        let case = Case::new(&mut rng, [3, 8, 2500], false, options, device)?;
+        for (dtype, share) in [DTYPES[1], DTYPES[2]] {
+            case.check(dtype, share)?;
         }
     }
     Ok(())

@@ -331,8 +331,9 @@ const SPLIT_STEP: usize = 64;
 /// Elements of K of the shortest part, and of f32 and f64, whose multiply-adds take longer.
 const LEAST_K: usize = 1024;
 const LEAST_WIDE_K: usize = 512;
-/// The most parts: their sums are f32, and take memory.
+/// The most parts, and bytes of their sums.
 const MOST_PARTS: usize = 16;
+const MOST_SUMS: usize = 24 << 20;
 /// Rows and columns of a tile when parts are counted.
 const SPLIT_TILE: usize = 128;
 
@@ -372,7 +373,8 @@ pub fn split_long_k(chip: &Chip, [m, n, k]: [usize; 3], bytes: usize) -> (usize,
         let (programs, at_once) = (tiles * parts, chip.multiprocessors().max(1));
         programs as f64 / programs.next_multiple_of(at_once).max(1) as f64
     };
-    let most = (k / least).clamp(1, MOST_PARTS);
+    let held = (MOST_SUMS / m.saturating_mul(n).saturating_mul(4).max(1)).saturating_sub(1);
+    let most = (k / least).min(held).clamp(1, MOST_PARTS);
     let parts = (1..=most).find(|&parts| busy(parts) >= 0.95);
     let best = || (1..=most).rev().max_by(|&a, &b| busy(a).total_cmp(&busy(b))).unwrap_or(1);
     match parts.unwrap_or_else(best) {

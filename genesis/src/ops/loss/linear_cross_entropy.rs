@@ -17,37 +17,26 @@ mod check;
 mod chunks;
 #[cfg(feature = "op-info")]
 pub(super) mod info;
+mod options;
 
 use std::sync::{Mutex, PoisonError};
 
 use genesis_kernel::ir::DType;
 
 use self::chunks::{Chunks, Gradients, Operands};
+pub use self::options::LinearCrossEntropy;
+use self::options::{LossOptions, NAME};
 use super::cross_entropy::Reduction;
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::Result;
 use crate::launch::accumulate_dtype;
-use crate::ops::{Classes, Op, Saves, apply, composite_ending};
+use crate::ops::{Op, Saves, apply};
 use crate::shape::product;
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
 pub(super) const AUTOCAST: Precisions = &[(NAME, Precision::Half)];
-
-const NAME: &str = "linear_cross_entropy";
-
-/// What [`Tensor::linear_cross_entropy`] can be asked for.
-#[derive(Clone, Debug, Default)]
-pub struct LinearCrossEntropy {
-    /// Weights of classes, the target that does not count, smoothing, and the reduction.
-    pub classes: Classes,
-    /// Logits are bounded softly: `cap tanh(logit / cap)`.
-    pub softcap: Option<f64>,
-    /// Factor of `L^2`, which is added to the loss of each row that counts, where `L` is the logarithm of the sum of the
-    /// exponentials of its logits.
-    pub z_loss: f64,
-}
 
 impl Tensor {
     /// The cross entropy of the logits `x W^T + b` of these rows against class indices, without all logits in memory.
@@ -115,63 +104,6 @@ impl Tensor {
         let loss = apply(op, &inputs)?;
         let loss = if reduction == Reduction::None { loss.reshape(lead)? } else { loss };
         loss.to_dtype(result)
-    }
-}
-
-/// The options of a loss, in the dtype that it is computed in.
-#[derive(Debug)]
-struct LossOptions {
-    /// Weights of classes, `[V]`.
-    weight: Option<Tensor>,
-    ignore: i64,
-    smoothing: f64,
-    softcap: Option<f64>,
-    z_loss: f64,
-    reduction: Reduction,
-}
-
-impl LossOptions {
-    fn of(options: &LinearCrossEntropy, wide: DType) -> Result<LossOptions> {
-        let Classes { weight, ignore_index, label_smoothing, reduction } = &options.classes;
-        let weight = weight.as_ref().map(|weight| weight.detach().to_dtype(wide)).transpose()?;
-        Ok(LossOptions {
-            weight,
-            ignore: *ignore_index,
-            smoothing: *label_smoothing,
-            softcap: options.softcap,
-            z_loss: options.z_loss,
-            reduction: *reduction,
-        })
-    }
-
-    /// What a row counts: the weight of its target, 0 where that is ignored: `[N]`
-    fn counts(&self, target: &Tensor, wide: DType) -> Result<Tensor> {
-        let counts = target.ne_scalar(self.ignore as f64)?;
-        let Some(weight) = &self.weight else { return counts.to_dtype(wide) };
-        let first = Tensor::zeros(&[], (DType::I64, target.device()))?;
-        let weights = weight.index_select(0, &counts.where_(target, &first)?)?;
-        counts.where_(&weights, &Tensor::zeros(&[], (wide, target.device()))?)
-    }
-
-    /// What the sum of losses is divided by for their mean: `[]`
-    fn divisor(&self, target: &Tensor, wide: DType) -> Result<Tensor> {
-        if self.weight.is_some() {
-            return self.counts(target, wide)?.sum();
-        }
-        let is_counted =
-            |[target]: [&Tensor; 1], n: &[f64]| target.ne_scalar(n[0])?.to_dtype(DType::F32);
-        composite_ending(NAME, &[self.ignore as f64], [target], is_counted, Tensor::sum)?
-            .to_dtype(wide)
-    }
-
-    /// The slope of each row's loss, or of the sum of all: `dy` or what the mean makes of it. Where no row counts it is 0.
-    fn slope(&self, target: &Tensor, dy: &Tensor) -> Result<Tensor> {
-        if self.reduction != Reduction::Mean {
-            return Ok(dy.clone());
-        }
-        let divisor = self.divisor(target, dy.dtype())?;
-        let nothing = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
-        divisor.ne_scalar(0.0)?.where_(&dy.div(&divisor)?, &nothing)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 
 use super::batch::TokenBatch;
-use crate::amp::{autocast, is_autocast_enabled};
+use crate::amp::autocast;
 use crate::autograd::{checkpoint, is_grad_enabled};
 use crate::error::Result;
 use crate::models::{CausalLm, Pass};
@@ -55,8 +55,9 @@ fn losses_as(
     reduction: Reduction,
 ) -> Result<Vec<Tensor>> {
     match half {
-        Some(dtype) => autocast(dtype, || parts(model, batch, reduction)),
-        None => parts(model, batch, reduction),
+        Some(dtype) => autocast(dtype, || parts(model, batch, |_| reduction)),
+        // A sum of losses in 16 bits would have few digits.
+        None => parts(model, batch, |of| if of.bytes() < 4 { Reduction::None } else { reduction }),
     }
 }
 
@@ -64,16 +65,14 @@ fn losses_as(
 fn parts(
     model: &Arc<dyn CausalLm>,
     batch: &TokenBatch,
-    reduction: Reduction,
+    reduction: impl Fn(DType) -> Reduction,
 ) -> Result<Vec<Tensor>> {
     let hidden = model.hidden(&batch.tokens, &Pass::Packed(&batch.packed))?; // [N, C]
     let hidden = match batch.learned() == hidden.shape()[0] {
         true => hidden,
         false => hidden.index_select(0, &batch.places)?, // [M, C]
     };
-    // A sum in 16 bits, as of a model in 16 bits without autocast, would have few digits.
-    let is_wide = hidden.dtype().bytes() >= 4 || is_autocast_enabled(hidden.device());
-    let reduction = if is_wide { reduction } else { Reduction::None };
+    let reduction = reduction(hidden.dtype());
     if let Some(loss) = model.cross_entropy(&hidden, &batch.targets, reduction)? {
         return Ok(vec![wide(&loss)?]);
     }

@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::super::cross_entropy::check_classes;
-use super::{LinearCrossEntropy, NAME};
+use super::options::{LinearCrossEntropy, NAME};
 use crate::error::{Error, Result};
 use crate::ops::wrong_dtype;
 use crate::tensor::Tensor;

@@ -7,7 +7,7 @@ use genesis_kernel::tuning::logits::logit_rows;
 use genesis_kernel::tuning::rows::{KeptRows, Pieces};
 use kernels::logits as device;
 
-use super::{LossOptions, NAME};
+use super::options::{LossOptions, NAME};
 use crate::error::Result;
 use crate::launch::config::chip;
 use crate::launch::{self, accumulate_dtype};
