@@ -27,6 +27,7 @@ pub mod grid_sample;
 pub mod index;
 pub mod linear_rows;
 pub mod linear_tiles;
+pub mod logits;
 pub mod loss;
 pub mod many;
 pub mod math;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         quantized::KERNELS,
         quantized_tiles::KERNELS,
         loss::KERNELS,
+        logits::KERNELS,
         distance::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

@@ -16,6 +16,8 @@ use crate::tiles;
 pub static KERNELS: &[&KernelDef] = &[
     &matmul::KERNEL,
     &matmul_wide::KERNEL,
+    &matmul_add::KERNEL,
+    &matmul_add_wide::KERNEL,
     &matmul_bias::KERNEL,
     &matmul_bias_gelu::KERNEL,
     &matmul_bias_down::KERNEL,
@@ -25,6 +27,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &matmul_bias_silu::KERNEL,
     &matmul_bias_silu_down::KERNEL,
     &matmul_tf32::KERNEL,
+    &matmul_add_tf32::KERNEL,
 ];
 
 /// The tile scheduler: where a tile of `BM` by `BN` begins in products of `m` by `n`: its batch, row and column.
@@ -71,7 +74,7 @@ pub fn product<T: Float, A: Float, const BM: usize, const BN: usize, const BK: u
 
 macro_rules! products {
     (($batch:ident, $m:ident, $n:ident, $k:ident) $($(#[$doc:meta])* $name:ident, $fits:path, $pick:path:
-        |$a:ident, $b:ident, $c:ident $(, $bias:ident: $along:ident)?; $row:ident, $column:ident, $acc:ident| -> $out:ident { $($body:tt)* })*) => {$(
+        |$a:ident, $b:ident, $c:ident $(, $bias:ident: $along:ident)?; $row:ident, $column:ident, $acc:ident $(, $of:ident)?| -> $out:ident { $($body:tt)* })*) => {$(
         $(#[$doc])*
         #[autotune(
             key = { $batch: $c.dim(0), $m: $c.dim(1), $n: $c.dim(2), $k: $a.dim(2) },
@@ -107,6 +110,7 @@ macro_rules! products {
             for tile in persistent($c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
                 let (batch, $row, $column) = scheduled_tile::<BM, BN>(tile, m, n);
                 let $acc = product::<T, A, BM, BN, BK>($a, $b, (batch, $row, $column));
+                $(let $of = batch;)?
                 let y = { $($body)* };
                 $c.store([batch, $row, $column], y.to::<$out>().expand_dims(0));
             }
@@ -125,6 +129,16 @@ products! {
 
     /// [`matmul`] with the sums as they are: parts of a product whose K is cut, which something adds up.
     matmul_wide, fits_wide, pick_wide: |a, b, c; row, column, acc| -> A { acc }
+
+    /// [`matmul`] plus what is in `c`, added to the sums and rounded once.
+    matmul_add, fits_add, pick_add: |a, b, c; row, column, acc, batch| -> T {
+        acc + c.load::<1, BM, BN>([batch, row, column]).squeeze(0).to::<A>()
+    }
+
+    /// [`matmul_add`] where `c` is as wide as the sums.
+    matmul_add_wide, fits_add_wide, pick_add_wide: |a, b, c; row, column, acc, batch| -> A {
+        acc + c.load::<1, BM, BN>([batch, row, column]).squeeze(0)
+    }
 
     /// [`matmul`] plus `bias: [n]` in every row.
     matmul_bias, fits_bias, pick_bias: |a, b, c, bias: n; row, column, acc| -> T {
@@ -167,38 +181,56 @@ products! {
     }
 }
 
-/// [`matmul`] of f32 by tensor cores, which round the operands to tf32: 10 bits of mantissa.
-#[autotune(
-    key = { batch: c.dim(0), m: c.dim(1), n: c.dim(2), k: a.dim(2) },
-    space = [
-        { BM: 64, BN: [16, 32, 64, 128, 256], BK: [32, 64], num_warps: 4, num_stages: [4, 5, 6, 7] },
-        { BM: 128, BN: [64, 128, 256], BK: 32, num_warps: 8, num_stages: [3, 4, 5, 6] },
-        { BM: [64, 128], BN: [64, 128], BK: [16, 32], num_warps: [4, 8], num_stages: [2, 3, 4] },
-    ],
-    grid = |t| Grid::x(batch * m.div_ceil(t.BM) * n.div_ceil(t.BN)),
-    example = { a: [batch, m, k], b: [batch, k, n], c: [batch, m, n] },
-    prune = fits_tf32,
-    heuristic = pick_tf32,
-    table = include_str!("../tuned/h200.jsonl"),
-    // Tensor cores may round where the CPU cuts.
-    tolerance = 4e-3,
-)]
-#[kernel]
-pub fn matmul_tf32<const BM: usize, const BN: usize, const BK: usize>(
-    a: View<f32, 3>,
-    b: View<f32, 3>,
-    c: ViewMut<f32, 3>,
-) {
-    let (m, n, k) = (c.dim(1), c.dim(2), a.dim(2));
-    for tile in persistent(c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
-        let (batch, row, column) = scheduled_tile::<BM, BN>(tile, m, n);
-        let mut acc = zeros::<f32, BM, BN>();
-        for p in range(0, k, BK) {
-            let u = a.load::<1, BM, BK>([batch, row, p]).squeeze(0);
-            let v = b.load::<1, BK, BN>([batch, p, column]).squeeze(0);
-            acc = dot_tf32(u, v, acc);
+macro_rules! tf32_products {
+    (($batch:ident, $m:ident, $n:ident, $k:ident) $($(#[$doc:meta])* $name:ident, $fits:path, $pick:path:
+        |$a:ident, $b:ident, $c:ident; $at:ident, $acc:ident| { $($body:tt)* })*) => {$(
+        $(#[$doc])*
+        #[autotune(
+            key = { $batch: $c.dim(0), $m: $c.dim(1), $n: $c.dim(2), $k: $a.dim(2) },
+            space = [
+                { BM: 64, BN: [16, 32, 64, 128, 256], BK: [32, 64], num_warps: 4, num_stages: [4, 5, 6, 7] },
+                { BM: 128, BN: [64, 128, 256], BK: 32, num_warps: 8, num_stages: [3, 4, 5, 6] },
+                { BM: [64, 128], BN: [64, 128], BK: [16, 32], num_warps: [4, 8], num_stages: [2, 3, 4] },
+            ],
+            grid = |t| Grid::x($batch * $m.div_ceil(t.BM) * $n.div_ceil(t.BN)),
+            example = { $a: [$batch, $m, $k], $b: [$batch, $k, $n], $c: [$batch, $m, $n] },
+            prune = $fits,
+            heuristic = $pick,
+            table = include_str!("../tuned/h200.jsonl"),
+            // Tensor cores may round where the CPU cuts.
+            tolerance = 4e-3,
+        )]
+        #[kernel]
+        pub fn $name<const BM: usize, const BN: usize, const BK: usize>(
+            $a: View<f32, 3>,
+            $b: View<f32, 3>,
+            $c: ViewMut<f32, 3>,
+        ) {
+            let (m, n, k) = ($c.dim(1), $c.dim(2), $a.dim(2));
+            for tile in persistent($c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
+                let (batch, row, column) = scheduled_tile::<BM, BN>(tile, m, n);
+                let mut $acc = zeros::<f32, BM, BN>();
+                for p in range(0, k, BK) {
+                    let u = $a.load::<1, BM, BK>([batch, row, p]).squeeze(0);
+                    let v = $b.load::<1, BK, BN>([batch, p, column]).squeeze(0);
+                    $acc = dot_tf32(u, v, $acc);
+                }
+                let $at = (batch, row, column);
+                $c.store([batch, row, column], ($($body)*).expand_dims(0));
+            }
         }
-        c.store([batch, row, column], acc.expand_dims(0));
+    )*};
+}
+
+tf32_products! {
+    (batch, m, n, k)
+
+    /// [`matmul`] of f32 by tensor cores, which round the operands to tf32: 10 bits of mantissa.
+    matmul_tf32, fits_tf32, pick_tf32: |a, b, c; _at, acc| { acc }
+
+    /// [`matmul_tf32`] plus what is in `c`.
+    matmul_add_tf32, fits_add_tf32, pick_add_tf32: |a, b, c; at, acc| {
+        acc + c.load::<1, BM, BN>([at.0, at.1, at.2]).squeeze(0)
     }
 }
 
@@ -225,6 +257,8 @@ macro_rules! choices {
 choices! {
     matmul, fits, pick: DotPrecision::Ieee;
     matmul_wide, fits_wide, pick_wide: DotPrecision::Ieee;
+    matmul_add, fits_add, pick_add: DotPrecision::Ieee;
+    matmul_add_wide, fits_add_wide, pick_add_wide: DotPrecision::Ieee;
     matmul_bias, fits_bias, pick_bias: DotPrecision::Ieee;
     matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: DotPrecision::Ieee;
     matmul_bias_down, fits_bias_down, pick_bias_down: DotPrecision::Ieee;
@@ -234,4 +268,5 @@ choices! {
     matmul_bias_silu, fits_bias_silu, pick_bias_silu: DotPrecision::Ieee;
     matmul_bias_silu_down, fits_bias_silu_down, pick_bias_silu_down: DotPrecision::Ieee;
     matmul_tf32, fits_tf32, pick_tf32: DotPrecision::Tf32;
+    matmul_add_tf32, fits_add_tf32, pick_add_tf32: DotPrecision::Tf32;
 }

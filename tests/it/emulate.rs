@@ -396,6 +396,8 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("softmax", DType::BF16, &[2, 128], 2),
     ("softmax_long", DType::BF16, &[64, 32, 2], 4),
     ("log_softmax", DType::F32, &[1, 128], 4),
+    ("logit_losses", DType::F32, &[64, 16, 4, 1, 0, 1, 1], 4),
+    ("logit_losses_kept", DType::BF16, &[2, 128], 4),
     ("layer_norm", DType::BF16, &[2, 128], 4),
     ("rms_norm", DType::F32, &[1, 128], 4),
     ("layer_norm_bwd", DType::F32, &[2, 128], 4),
@@ -422,6 +424,7 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
 const CLUSTERS: &[(&str, DType, &[i64], u32, u32)] = &[
     ("softmax", DType::BF16, &[1, 256], 2, 2),
     ("softmax", DType::F32, &[1, 512], 2, 4),
+    ("logit_losses_kept", DType::BF16, &[1, 256], 2, 2),
     ("layer_norm", DType::F32, &[1, 256], 4, 2),
 ];
 
@@ -458,6 +461,8 @@ const WIDE: &[(&str, DType, &[i64], u32)] = &[
     ("layer_norm_bwd_long", DType::F32, &[1024], 8),
     ("rms_norm_bwd_long", DType::F32, &[1024], 8),
     ("cross_entropy", DType::F32, &[1024, 256, 4], 8),
+    ("logit_losses", DType::BF16, &[1024, 128, 8, 1, 1, 0, 0], 8),
+    ("logit_losses_kept", DType::BF16, &[1, 4096], 16),
     ("sum_rows", DType::F32, &[1, 2048], 8),
     ("max_rows", DType::F32, &[1, 2048], 8),
     ("argmax_rows", DType::F32, &[1, 1024], 8),
@@ -552,13 +557,14 @@ fn hopper(name: &str, tile: [i64; 3], warps: u32, units: [u8; 2]) -> Case {
     };
     let params = vec![view(units[0]), view(units[1]), view(2)];
     let kernel = kernel(name);
+    let is_half = ["matmul", "matmul_add", "matmul_add_wide"].contains(&name);
     let [m, n, k] = tile;
     // Several tiles for each of two programs, and steps along K of which the last is not whole, so
     // that each ring comes round.
     let most = (2 * m).max(n).max(4 * k) + 16;
     Case {
         kernel,
-        dtype: if name == "matmul" { DType::BF16 } else { DType::F32 },
+        dtype: if is_half { DType::BF16 } else { DType::F32 },
         consts: tile.to_vec(),
         hints: Hints { params, num_warps: Some(warps), ..Hints::default() },
         shape: Shape { dims: [1, 1, most, most], grid: [2, 1, 1] },
@@ -596,6 +602,9 @@ fn hopper_cases() -> Vec<Case> {
         hopper("matmul", [64, 16, 64], 4, [2, 1]),
         hopper("matmul", [128, 64, 64], 8, [2, 2]),
         hopper("matmul", [128, 128, 32], 4, [2, 1]),
+        hopper("matmul_add", [64, 64, 64], 4, [1, 2]),
+        hopper("matmul_add", [128, 64, 64], 8, [2, 1]),
+        hopper("matmul_add_wide", [128, 128, 32], 4, [1, 2]),
         hopper("matmul_tf32", [128, 64, 32], 8, [2, 1]),
         hopper("matmul_tf32", [64, 64, 32], 4, [2, 2]),
         hopper("matmul_tf32", [64, 64, 32], 4, [2, 1]),

@@ -54,7 +54,11 @@ fn step(
             model.hidden(&inputs, &Pass::Packed(&packed))?.narrow(0, 0, total - 3)?
         }
     };
-    let loss = model.logits(&hidden)?.cross_entropy(&targets, Reduction::Mean)?;
+    // Of packed rows without all logits in memory.
+    let loss = match is_packed {
+        true => model.cross_entropy(&hidden, &targets, Reduction::Mean)?.context("a whole head")?,
+        false => model.logits(&hidden)?.cross_entropy(&targets, Reduction::Mean)?,
+    };
     loss.backward()?;
     let gradient = |(name, tensor): (String, Tensor)| {
         let values = match tensor.grad() {

@@ -62,6 +62,8 @@ mod hopper;
 mod language;
 /// Which modules use which, and that none do so in circles.
 mod layers;
+/// Losses of linear layers without all logits in memory.
+mod linear_cross_entropy;
 /// Products of rows that keep their bits.
 mod linear_rows;
 /// Adapters whose rows have magnitudes.

@@ -209,7 +209,8 @@ fn products_of_tf32() -> Result<()> {
     wanted().into_iter().try_for_each(run_tf32)
 }
 
-/// A product by tensor cores that round to tf32, which the framework takes where a program asks for it.
+/// Products by tensor cores that round to tf32, which the framework takes where a program asks for it, and what is added to
+/// others, where those are large.
 fn run_tf32(device: Device) -> Result<()> {
     let stream = device.stream();
     let (a, b) = (stream.upload(&[1.0f32; 64 * 64])?, stream.upload(&[2.0f32; 64 * 64])?);
@@ -219,10 +220,16 @@ fn run_tf32(device: Device) -> Result<()> {
         AsView::<f32, 3>::as_arg(&b.view([1, 64, 64])?).arg(),
         AsViewMut::<f32, 3>::as_arg(&c.view_mut([1, 64, 64])?).arg(),
     ];
-    let kernel = &kernels::matmul::matmul_tf32::KERNEL;
-    // SAFETY: the views are over arrays that live, and only `c` is written.
-    unsafe { kernel.launch(&stream, Grid::x(1), &[], &[64, 64, 32], &args)? };
-    assert!(c.to_vec()?.iter().all(|&sum| sum == 128.0));
+    let products = [
+        (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
+        (&kernels::matmul::matmul_add_tf32::KERNEL, &[][..]),
+        (&kernels::matmul::matmul_add::KERNEL, &[DType::F32, DType::F32][..]),
+    ];
+    for (kernel, dtypes) in products {
+        // SAFETY: the views are over arrays that live, and only `c` is written.
+        unsafe { kernel.launch(&stream, Grid::x(1), dtypes, &[64, 64, 32], &args)? };
+    }
+    assert!(c.to_vec()?.iter().all(|&sum| sum == 3.0 * 128.0));
     Ok(())
 }
 
@@ -414,6 +421,9 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "conv_point_weight",
     "conv_weight",
     "matmul",
+    "matmul_add",
+    "matmul_add_tf32",
+    "matmul_add_wide",
     "matmul_bias",
     "matmul_bias_down",
     "matmul_bias_gelu",

@@ -10,7 +10,8 @@ use expect_test::expect_file;
 use super::attention::{self, Features, Heads, Part};
 use super::elementwise::{Flat, Tile};
 use super::linear::{LinearTile, QuantizedExtents, QuantizedTile};
-use super::products::{CPU_TILE, F8Sums, Product, split_k};
+use super::logits::logit_rows;
+use super::products::{CPU_TILE, F8Sums, Product, split_k, split_long_k};
 use super::reductions::{Reduction, RowTile};
 use super::rows::{KeptRows, Pieces, RowBlock, gated_columns, gathered_columns};
 use super::{Chip, Machine, products};
@@ -229,6 +230,27 @@ fn parts_of_k() {
         }
     }
     expect_file!["golden/parts.txt"].assert_eq(&lines.0);
+}
+
+#[test]
+fn chunks_of_logits() {
+    let mut lines = Lines::default();
+    for (name, chip) in &chips() {
+        for m in [1, 100, 512, 600, 8192, 100_000] {
+            for n in [2, 1000, 32_000, 50_257, 151_936, 262_144, 1 << 20] {
+                let all = [2, 4, 8].map(|bytes| {
+                    let rows = logit_rows(chip, m, n, bytes);
+                    if chip.is_cpu() {
+                        return rows.to_string();
+                    }
+                    let (parts, each) = split_long_k(chip, [rows, 896, n], bytes);
+                    format!("{rows} by {parts}x{each}")
+                });
+                lines.add(format!("{name} {m}x{n}"), all.join(" | "));
+            }
+        }
+    }
+    expect_file!["golden/logits.txt"].assert_eq(&lines.0);
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | [`products`] | tiles, warps and stages of matrix products, split K | kernels, launches |
 //! | [`linear`] | the same of products whose rows keep their bits | launches |
 //! | [`elementwise`], [`rows`], [`reductions`] | tiles of kernels that memory bounds | launches |
+//! | [`logits`] | rows of logits that are in memory at a time | launches |
 //! | [`sorting`] | pieces and parts of sorted keys, compactions and scans | launches |
 //! | [`attention`] | tiles of attention, of tensors and over a paged cache | launches |
 //!
@@ -39,6 +40,7 @@ pub mod attention;
 pub mod elementwise;
 pub mod gpus;
 pub mod linear;
+pub mod logits;
 pub mod multiprocessor;
 pub mod products;
 pub mod reductions;

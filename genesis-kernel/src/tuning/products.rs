@@ -331,6 +331,9 @@ const SPLIT_STEP: usize = 64;
 /// Elements of K of the shortest part, and of f32 and f64, whose multiply-adds take longer.
 const LEAST_K: usize = 1024;
 const LEAST_WIDE_K: usize = 512;
+/// The most parts, and bytes of their sums.
+const MOST_PARTS: usize = 16;
+const MOST_SUMS: usize = 24 << 20;
 /// Rows and columns of a tile when parts are counted.
 const SPLIT_TILE: usize = 128;
 
@@ -354,4 +357,28 @@ pub fn split_k(chip: &Chip, [m, n, k]: [usize; 3], bytes: usize) -> usize {
     let wanted = chip.multiprocessors() / tiles.max(1);
     let fits = |parts: &usize| k.is_multiple_of(parts * step) && k / parts >= least;
     [16, 8, 4].into_iter().filter(|&parts| parts <= wanted).find(fits).unwrap_or(1)
+}
+
+/// Split K of a product whose `k` is far longer than `m` and `n`, and is what it is: how many parts its sums are made in, and
+/// how long each is, in whole steps. What `k` has beyond the parts is one more, shorter than they are.
+///
+/// The fewest parts whose tiles keep 95 % of the multiprocessors busy to the end, else those that keep the most.
+pub fn split_long_k(chip: &Chip, [m, n, k]: [usize; 3], bytes: usize) -> (usize, usize) {
+    let least = if bytes == 2 { LEAST_K } else { LEAST_WIDE_K };
+    let tiles = match is_swapped(m, n) {
+        true => n.div_ceil(LEAST_ROWS),
+        false => m.div_ceil(SPLIT_TILE) * n.div_ceil(SPLIT_TILE),
+    };
+    let busy = |parts: usize| {
+        let (programs, at_once) = (tiles * parts, chip.multiprocessors().max(1));
+        programs as f64 / programs.next_multiple_of(at_once).max(1) as f64
+    };
+    let held = (MOST_SUMS / m.saturating_mul(n).saturating_mul(4).max(1)).saturating_sub(1);
+    let most = (k / least).min(held).clamp(1, MOST_PARTS);
+    let parts = (1..=most).find(|&parts| busy(parts) >= 0.95);
+    let best = || (1..=most).rev().max_by(|&a, &b| busy(a).total_cmp(&busy(b))).unwrap_or(1);
+    match parts.unwrap_or_else(best) {
+        1 => (1, k),
+        parts => (parts, k / parts / SPLIT_STEP * SPLIT_STEP),
+    }
 }

@@ -14,7 +14,7 @@ use super::cast;
 use crate::dispatch::trace;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::products::{Matrix, MatrixMut, Real, multiply};
+use crate::tensor::products::{Matrix, MatrixMut, Previous, Real, multiply};
 
 /// Products of two numbers below which another thread would cost more than it gives.
 const FEW: usize = 1 << 18;
@@ -30,14 +30,26 @@ pub(crate) fn matmul_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     trace::check_real("matmul", &[a, b, c])?;
     match c.dtype() {
         DType::F32 => {
-            products::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, c);
+            products::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, c, REPLACED);
         }
-        DType::F64 => products::<f64>(a, b, c),
+        DType::F64 => products::<f64>(a, b, c, REPLACED),
         _ => {
             let wide = Tensor::uninitialized(c.shape(), (DType::F32, c.device()))?;
-            products::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, &wide);
+            products::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, &wide, REPLACED);
             return cast(&wide, c);
         }
+    }
+    Ok(())
+}
+
+const REPLACED: Previous = Previous::Replaced;
+
+/// `c += a b` on the CPU of three dense tensors of f32 or of f64.
+pub(crate) fn matmul_add_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
+    match c.dtype() {
+        DType::F64 => products::<f64>(a, b, c, Previous::Kept),
+        _ => products::<f32>(a, b, c, Previous::Kept),
     }
     Ok(())
 }
@@ -109,7 +121,7 @@ impl<'t, T: Real> Matrices<'t, T> {
     }
 }
 
-fn products<T: Real>(a: &Tensor, b: &Tensor, c: &Tensor) {
+fn products<T: Real>(a: &Tensor, b: &Tensor, c: &Tensor, previous: Previous) {
     let extents = [c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]];
     let _kernel = profiled::host_kernel("gemm", || work::<T>(extents));
     let [batches, m, n, k] = extents;
@@ -121,7 +133,7 @@ fn products<T: Real>(a: &Tensor, b: &Tensor, c: &Tensor) {
     let c = &mut *c.elements_mut::<T>();
     let several = |first: usize, c: &mut [T], by: Parallelism| {
         for (batch, c) in (first..).zip(c.chunks_exact_mut(m * n)) {
-            multiply(a.of_batch(batch), b.of_batch(batch), MatrixMut::of(c, n), by);
+            multiply(a.of_batch(batch), b.of_batch(batch), (MatrixMut::of(c, n), previous), by);
         }
     };
     let (each, threads) = (m * n * k, threads_here());
@@ -141,7 +153,9 @@ fn products<T: Real>(a: &Tensor, b: &Tensor, c: &Tensor) {
     let parts = all.flat_map(|(batch, c)| {
         cut.parts(a.of_batch(batch), b.of_batch(batch), MatrixMut::of(c, n))
     });
-    share_items(parts.collect(), least, |(a, b, c)| multiply(a, b, c, Parallelism::None));
+    share_items(parts.collect(), least, |(a, b, c)| {
+        multiply(a, b, (c, previous), Parallelism::None);
+    });
 }
 
 /// What products `[b, m, k] x [b, k, n]` move and compute.
@@ -181,7 +195,7 @@ mod tests {
             let product = |threads: usize| {
                 let mut c = vec![0.0; m * n];
                 for (a, b, c) in Cut::of([1, m, n], threads).parts(a, b, MatrixMut::of(&mut c, n)) {
-                    multiply(a, b, c, Parallelism::None);
+                    multiply(a, b, (c, REPLACED), Parallelism::None);
                 }
                 c
             };

@@ -35,7 +35,7 @@ use genesis_kernel::tuning::products::{self, split_k};
 use genesis_kernel::tuning::rows::KeptRows;
 
 use self::config::chip;
-pub(crate) use self::gemm::matmul_cpu;
+pub(crate) use self::gemm::{matmul_add_cpu, matmul_cpu};
 pub(crate) use self::reduce::{
     Fold, arg_cols, arg_rows, cumsum, extreme, fold, scan, sum, variance,
 };
@@ -533,6 +533,23 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
 }
 
+/// `c += a b` over the last two axes of tensors of rank 3, by the kernel; `c` is as wide as the operands, or as their sums.
+pub(crate) fn matmul_add(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
+    let args = match is_swapped(c) {
+        true => [transposed(b, false), transposed(a, false), transposed(c, true)],
+        false => [own_view(a, false), own_view(b, false), own_view(c, true)],
+    };
+    let dtypes = [a.dtype(), accumulate_dtype(a.dtype())];
+    let (kernel, dtypes) = match (tf32 && a.dtype() == DType::F32, a.dtype() == c.dtype()) {
+        (true, _) => (&kernels::matmul::matmul_add_tf32::KERNEL, &[][..]),
+        (false, true) => (&kernels::matmul::matmul_add::KERNEL, &dtypes[..]),
+        (false, false) => (&kernels::matmul::matmul_add_wide::KERNEL, &dtypes[..]),
+    };
+    // SAFETY: as in `matmul`; what is added to is read and written by one program an element.
+    Ok(unsafe { kernel.launch_tuned(&c.device().stream(), dtypes, &args) }?)
+}
+
 /// `c = a b` of integers of 8 bits, all of rank 3; `c` is of integers too, and keeps the low bits of i32 sums.
 pub(crate) fn matmul_int8(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     trace::check_real("matmul", &[a, b, c])?;
@@ -552,6 +569,13 @@ pub(crate) fn parts(a: &Tensor, c: &Tensor) -> usize {
         1 => split_k(&chip(a.device()), [m, n, a.shape()[2]], a.dtype().bytes()),
         _ => 1,
     }
+}
+
+/// Split K of a product whose K is far longer than its rows and columns: how many parts its sums are made in, and how long
+/// each is. What K has beyond them is one more.
+pub(crate) fn long_parts(a: &Tensor, c: &Tensor) -> (usize, usize) {
+    let [m, n] = [1, 2].map(|axis| c.shape()[axis]);
+    products::split_long_k(&chip(a.device()), [m, n, a.shape()[2]], a.dtype().bytes())
 }
 
 /// Whether a product runs with its operands swapped.

@@ -18,7 +18,7 @@ use super::{Batch, CausalLm, KvShape, Packed, Pass};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::nn::{Embedding, Layer, Module, is_observed, watch, watch_as};
-use crate::ops::Activation;
+use crate::ops::{Activation, Reduction};
 use crate::tensor::{Creation, Tensor};
 
 /// A layer of a decoder.
@@ -256,6 +256,16 @@ impl<B: Block> CausalLm for DecoderLm<B> {
             Some(cap) => logits.div_scalar(cap)?.tanh()?.mul_scalar(cap),
             None => Ok(logits),
         }
+    }
+
+    fn cross_entropy(
+        &self,
+        hidden: &Tensor,
+        targets: &Tensor,
+        reduction: Reduction,
+    ) -> Result<Option<Tensor>> {
+        let cap = self.options.logit_softcap;
+        self.lm_head.cross_entropy(hidden, targets, (reduction, cap))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{CausalLm, KvShape, Pass};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::nn::{Embedding, LayerNorm, Module, Parameter, watch};
-use crate::ops::Activation;
+use crate::ops::{Activation, Reduction};
 use crate::tensor::Tensor;
 
 /// `y = x W + b`, with a weight of `[in, out]`.
@@ -174,6 +174,15 @@ impl CausalLm for Gpt2 {
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.lm_head.forward(hidden)
+    }
+
+    fn cross_entropy(
+        &self,
+        hidden: &Tensor,
+        targets: &Tensor,
+        reduction: Reduction,
+    ) -> Result<Option<Tensor>> {
+        self.lm_head.cross_entropy(hidden, targets, (reduction, None))
     }
 }
 

@@ -93,6 +93,7 @@ pub use weight_form::WeightForm;
 
 use crate::error::Result;
 use crate::nn::Module;
+use crate::ops::Reduction;
 use crate::tensor::Tensor;
 
 /// A decoder-only language model that generation can drive.
@@ -129,4 +130,21 @@ pub trait CausalLm: Module {
     /// # Errors
     /// If the channels are others, or a launch fails.
     fn logits(&self, hidden: &Tensor) -> Result<Tensor>;
+
+    /// The cross entropy of the logits of hidden states against tokens, without all logits in memory; none where the head
+    /// is no product with a tensor, or somebody observes it.
+    ///
+    /// # Shapes
+    /// `hidden: [N, C]` and `targets: [N]` give `[]`, or `[N]` without a reduction.
+    /// # Errors
+    /// As [`Tensor::linear_cross_entropy`].
+    fn cross_entropy(
+        &self,
+        hidden: &Tensor,
+        targets: &Tensor,
+        reduction: Reduction,
+    ) -> Result<Option<Tensor>> {
+        let _ = (hidden, targets, reduction);
+        Ok(None)
+    }
 }

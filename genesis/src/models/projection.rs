@@ -11,8 +11,8 @@ use crate::autograd::is_grad_enabled;
 use crate::error::Result;
 use crate::launch::epilogue::Epilogue;
 use crate::nn::{Layer, Linear, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
-use crate::ops::Gate;
 use crate::ops::fused_product::{Fused, FusedProduct, Rows};
+use crate::ops::{Classes, Gate, LinearCrossEntropy, Reduction};
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -54,6 +54,26 @@ impl Projection {
 }
 
 impl Projection {
+    /// The cross entropy of the product, bounded by a soft cap, against class indices, without all of it in memory; none
+    /// where the weight is no tensor, or somebody observes the product.
+    ///
+    /// # Errors
+    /// As [`Tensor::linear_cross_entropy`].
+    pub(super) fn cross_entropy(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        (reduction, softcap): (Reduction, Option<f64>),
+    ) -> Result<Option<Tensor>> {
+        let Weight::Whole(weight) = &self.weight else { return Ok(None) };
+        if is_observed() {
+            return Ok(None);
+        }
+        let classes = Classes { reduction, ..Classes::default() };
+        let options = LinearCrossEntropy { classes, softcap, ..LinearCrossEntropy::default() };
+        x.linear_cross_entropy(weight, self.bias.as_deref(), targets, &options).map(Some)
+    }
+
     /// The product of what a norm leaves to it, or makes.
     ///
     /// # Errors

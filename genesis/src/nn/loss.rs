@@ -2,8 +2,9 @@
 //!
 //! A loss that holds weights holds them as plain tensors: it is no module and has no state.
 
+use super::Linear;
 use crate::error::Result;
-use crate::ops::{Classes, Ctc, MultiMargin, Reduction, Triplet};
+use crate::ops::{Classes, Ctc, LinearCrossEntropy, MultiMargin, Reduction, Triplet};
 use crate::tensor::Tensor;
 
 /// Cross entropy of logits against class indices, or against probabilities of classes.
@@ -43,6 +44,23 @@ impl CrossEntropyLoss {
             reduction: self.reduction,
         };
         logits.cross_entropy_loss(target, &classes)
+    }
+}
+
+/// Cross entropy of a linear layer's output against class indices, without all of it in memory.
+#[derive(Clone, Debug, Default)]
+pub struct LinearCrossEntropyLoss {
+    /// Classes, soft cap, the loss of the logarithm's square, and reduction.
+    pub options: LinearCrossEntropy,
+}
+
+impl LinearCrossEntropyLoss {
+    /// The loss of `layer` of `x: [.., in]` against `target: [..]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::linear_cross_entropy`].
+    pub fn forward(&self, x: &Tensor, layer: &Linear, target: &Tensor) -> Result<Tensor> {
+        x.linear_cross_entropy(&layer.weight, layer.bias.as_deref(), target, &self.options)
     }
 }
 

@@ -69,9 +69,9 @@ pub use linear::{Bilinear, Identity, Linear};
 pub use lora::{LoraOptions, adapt, adapters, merge};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss,
-    GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss,
-    MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance,
-    PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, LinearCrossEntropyLoss,
+    MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss,
+    NllLoss, PairwiseDistance, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub(crate) use module::saved;
 pub use module::{Module, Part, Visitor, VisitorMut, Walk};

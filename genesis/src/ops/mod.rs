@@ -41,7 +41,7 @@ pub(crate) use linalg::fused_product;
 pub use linalg::{
     Activation, MatmulPrecision, ScaledMatmul, matmul_precision, set_matmul_precision,
 };
-pub use loss::{Classes, Ctc, MultiMargin, Reduction, Triplet};
+pub use loss::{Classes, Ctc, LinearCrossEntropy, MultiMargin, Reduction, Triplet};
 pub use norm::BatchStats;
 pub(crate) use norm::move_towards;
 pub(crate) use operands::wrong_dtype;

@@ -7,8 +7,8 @@ use genesis::data::SampleRng;
 use genesis::nn::Module;
 use genesis::ops::{
     Activation, Attention, AttentionBackend, BagMode, Bags, Classes, Conv, Ctc, GridMode,
-    GridPadding, GridSample, Interpolation, MultiMargin, PadMode, Reduction, Resize, ScaledMatmul,
-    Triplet, Window,
+    GridPadding, GridSample, Interpolation, LinearCrossEntropy, MultiMargin, PadMode, Reduction,
+    Resize, ScaledMatmul, Triplet, Window,
 };
 use genesis::{
     Creation, DType, Device, GridOrder, Index, Result, RoundingMode, ScatterReduce, Tensor,
@@ -407,6 +407,7 @@ structures! {
     Conv { stride, padding, dilation, groups }
     Window { kernel, stride, padding, dilation, ceil }
     Classes { weight, ignore_index, label_smoothing, reduction }
+    LinearCrossEntropy { classes, softcap, z_loss }
     MultiMargin { p, margin, weight, reduction }
     Triplet { margin, p, eps, swap, reduction }
     Ctc { blank, zero_infinity, reduction }

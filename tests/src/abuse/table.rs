@@ -128,7 +128,7 @@ methods! {
     to_bool(); logical_and(t); logical_or(t); logical_xor(t); logical_not(); bitwise_not(); isnan();
     isinf(); isfinite(); nan_to_num(v v v); lerp(t t); lerp_scalar(t v); addcmul(t t v); addcdiv(t t v);
     masked_fill(t v); clamp_min(t); clamp_max(t); round_decimals(v); cross_entropy(t v); nll_loss(t r);
-    cross_entropy_loss(t r); multi_margin_loss(t r); multilabel_margin_loss(t v);
+    cross_entropy_loss(t r); linear_cross_entropy(t ot t r); multi_margin_loss(t r); multilabel_margin_loss(t v);
     multilabel_soft_margin_loss(t ot v); matmul(t); scaled_matmul(t t t v); int_mm(t); layer_norm(t t v);
     rms_norm(t v); local_response_norm(v v v v); group_norm(v ot ot v); layer_norm_over(us ot ot v);
     rms_norm_over(us ot v); sort(v v); argsort(v v); topk(v v v); max_with_index(v v); min_with_index(v v);

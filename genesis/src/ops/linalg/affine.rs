@@ -194,6 +194,11 @@ impl Epilogue {
     }
 }
 
+/// The kernels of a product plus a bias: see [`launch::matmul_bias`].
+pub(super) fn row_bias() -> [&'static KernelDef; 2] {
+    Epilogue::None.kernels()
+}
+
 /// `epilogue(a b + bias)`
 struct Affine {
     epilogue: Epilogue,

@@ -3,6 +3,7 @@
 mod affine;
 pub(crate) mod fused_product;
 mod gated;
+pub(in crate::ops) mod into;
 mod linear;
 
 mod matmul;

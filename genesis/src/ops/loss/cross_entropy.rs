@@ -85,7 +85,7 @@ impl Tensor {
         let rows = self.reshape(&[crate::shape::product(lead.iter()), c])?;
         let flat = target.detach().reshape(&[rows.shape()[0]])?.contiguous()?;
         if flat.device() == Device::Cpu {
-            check_classes(&flat, c)?;
+            check_classes(NAME, &flat, c, IGNORE)?;
         }
         let losses = apply(CrossEntropy::default(), &[&rows, &flat])?;
         let result = match reduction {
@@ -101,16 +101,19 @@ impl Tensor {
 }
 
 /// Refuses a class that is not there, of dense targets on the CPU.
-fn check_classes(targets: &Tensor, c: usize) -> Result<()> {
+pub(super) fn check_classes(
+    op: &'static str,
+    targets: &Tensor,
+    c: usize,
+    ignore: i64,
+) -> Result<()> {
     let mut bytes = vec![0; 8 * targets.numel()];
     if !bytes.is_empty() {
         targets.storage().buffer().read(8 * targets.layout().offset(), &mut bytes)?;
     }
-    let is_wrong = |&t: &i64| t != IGNORE && !(0..c as i64).contains(&t);
+    let is_wrong = |&t: &i64| t != ignore && !(0..c as i64).contains(&t);
     match from_bytes::<i64>(bytes).into_iter().find(is_wrong) {
-        Some(wrong) => {
-            Err(Error::op(NAME, format!("class {wrong} is out of range for {c} classes")))
-        }
+        Some(wrong) => Err(Error::op(op, format!("class {wrong} is out of range for {c} classes"))),
         None => Ok(()),
     }
 }

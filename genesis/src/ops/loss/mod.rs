@@ -4,6 +4,7 @@ mod classes;
 mod cross_entropy;
 mod ctc;
 mod distances;
+mod linear_cross_entropy;
 mod margins;
 
 use crate::dispatch::autocast::Precisions;
@@ -13,11 +14,17 @@ pub use classes::Classes;
 pub use cross_entropy::Reduction;
 pub use ctc::Ctc;
 pub use distances::Triplet;
+pub use linear_cross_entropy::LinearCrossEntropy;
 pub use margins::MultiMargin;
 
 /// In what autocast computes the ops of this folder.
-pub(super) const AUTOCAST: &[Precisions] =
-    &[distances::AUTOCAST, cross_entropy::AUTOCAST, classes::AUTOCAST, margins::AUTOCAST];
+pub(super) const AUTOCAST: &[Precisions] = &[
+    distances::AUTOCAST,
+    cross_entropy::AUTOCAST,
+    linear_cross_entropy::AUTOCAST,
+    classes::AUTOCAST,
+    margins::AUTOCAST,
+];
 
 /// The rows of this folder.
 #[cfg(feature = "op-info")]
@@ -25,6 +32,7 @@ pub(super) static INFOS: &[&[OpInfo]] = &[
     cross_entropy::info::INFOS,
     classes::info::INFOS,
     distances::info::INFOS,
+    linear_cross_entropy::info::INFOS,
     ctc::info::INFOS,
     margins::info::INFOS,
 ];

@@ -131,11 +131,23 @@ impl<'m, T> MatrixMut<'m, T> {
     }
 }
 
-/// `c = a b`, by this thread or by as many as there are.
+/// What becomes of what a matrix holds that a product is written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Previous {
+    Replaced,
+    Kept,
+}
+
+/// `c = a b`, or `c += a b` where the previous is kept, by this thread or by as many as there are.
 ///
 /// # Panics
 /// If the extents do not fit or one of them is 0.
-pub(crate) fn multiply<T: Real>(a: Matrix<T>, b: Matrix<T>, c: MatrixMut<T>, by: Parallelism) {
+pub(crate) fn multiply<T: Real>(
+    a: Matrix<T>,
+    b: Matrix<T>,
+    (c, previous): (MatrixMut<T>, Previous),
+    by: Parallelism,
+) {
     let ([m, n], k) = (c.extents, a.extents[1]);
     assert_eq!([a.extents, b.extents], [[m, k], [k, n]], "extents of a product fit");
     assert!(m * n * k > 0, "a product has elements");
@@ -149,14 +161,14 @@ pub(crate) fn multiply<T: Real>(a: Matrix<T>, b: Matrix<T>, c: MatrixMut<T>, by:
             c.first.as_ptr(),
             1,
             c.row as isize,
-            false,
+            previous == Previous::Kept,
             a.at(),
             a.strides[1],
             a.strides[0],
             b.at(),
             b.strides[1],
             b.strides[0],
-            T::ZERO,
+            if previous == Previous::Kept { T::ONE } else { T::ZERO },
             T::ONE,
             false,
             false,
@@ -193,7 +205,7 @@ mod tests {
         // a^T lies column by column.
         let (a, b) = (Matrix::new(&a, 0, [3, 4], [1, 3]), Matrix::new(&b, 0, [4, 5], [5, 1]));
         let mut whole = [0.0; 15];
-        multiply(a, b, MatrixMut::of(&mut whole, 5), Parallelism::None);
+        multiply(a, b, (MatrixMut::of(&mut whole, 5), Previous::Replaced), Parallelism::None);
         let sum: i32 = (0..4).map(|k| (1 + 3 * k) * ((5 * k + 1) * 7 % 5)).sum();
         assert_eq!(whole[6], f64::from(sum));
         for axis in [0, 1] {
@@ -205,9 +217,11 @@ mod tests {
             };
             let rest = second.extents[axis];
             for (c, (a, b)) in [(second, own(2, rest)), (first, own(0, 2))] {
-                multiply(a, b, c, Parallelism::None);
+                multiply(a, b, (c, Previous::Replaced), Parallelism::None);
             }
             assert_eq!(parts, whole);
+            multiply(a, b, (MatrixMut::of(&mut parts, 5), Previous::Kept), Parallelism::None);
+            assert_eq!(parts, whole.map(|sum| 2.0 * sum));
         }
         let (all, none) = MatrixMut::of(&mut whole, 5).cut(0, 3);
         assert_eq!((all.extents, none.extents), ([3, 5], [0, 5]));

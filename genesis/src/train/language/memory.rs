@@ -3,8 +3,8 @@
 //! What a step holds at a time is one of these, whichever is the most:
 //!
 //! ```text
-//! loss          weights, optimizer, all that the forward saved, and the gradient of the logits
-//! last layer    weights, optimizer, all but the logits, gradients of the feed-forward layer and of the head
+//! loss          weights, optimizer, all that the forward saved, logits of a chunk of tokens, the gradient of the head
+//! last layer    weights, optimizer, all that the forward saved, gradients of the feed-forward layer and of the head
 //! first layer   weights, optimizer, gradients of all parameters behind it, what it saved
 //! update        weights, optimizer, gradients of all parameters, one more of the embedding
 //! ```
@@ -23,11 +23,12 @@
 use std::path::Path;
 
 use genesis_kernel::runtime::Device;
+use genesis_kernel::tuning::Chip;
+use genesis_kernel::tuning::logits::logit_rows;
 
 use super::batch::{Rows, TokenBatch};
 use super::encoder::Encoder;
 use super::lesson::{Lesson, Source};
-use super::loss::MOST_LOGITS;
 use super::options::{BaseWeights, Options, Precision};
 use super::preference::PairBatch;
 use super::start::Start;
@@ -140,6 +141,7 @@ struct Shapes {
     embedding: usize,
     adapters: Option<AdapterShapes>,
     is_half: bool,
+    is_cpu: bool,
     /// Whether attention keeps no scores.
     is_flash: bool,
 }
@@ -208,6 +210,7 @@ impl Shapes {
             embedding: if is_tied { 0 } else { head },
             adapters: own,
             is_half,
+            is_cpu: device == Device::Cpu,
             is_flash: is_half && device.is_cuda(),
         })
     }
@@ -248,33 +251,40 @@ impl Shapes {
         if self.is_half { 2 } else { 4 }
     }
 
+    /// What the loss of so many tokens takes: logits of a chunk, gradients of what they are made of, and on processors,
+    /// which compute it in f32, copies of those.
+    fn of_loss(&self, m: usize) -> usize {
+        let (v, channels) = (self.vocabulary, self.channels);
+        let (chip, width) = match self.is_cpu {
+            true => (Chip::Cpu, 4),
+            false => (Chip::unknown_gpu(), self.width()),
+        };
+        let rows = logit_rows(&chip, m, v, width).min(m);
+        let copies = if self.is_cpu && self.is_half { 4 * channels * (v + m) } else { 0 };
+        width * (rows * v + m * channels) + self.head + copies
+    }
+
     fn plan(&self, batch: &Extents, accumulate: usize) -> MemoryPlan {
         let Shapes { weights, trained: gradients, channels, .. } = *self;
         let optimizer = 2 * gradients;
         let (n, m, width) = (batch.tokens, batch.learned, self.width());
-        let rows = m.min((MOST_LOGITS / self.vocabulary.max(1)).max(1));
-        let logits = 4 * rows * self.vocabulary;
         let saved = self.saved(batch);
         // Embedded tokens, chosen rows in front of the head, cosines and sines.
         let first = if self.adapters.is_some() { 0 } else { 4 * n * channels };
         let rest = first + width * m * channels + 4 * n * self.head_dim + self.copies;
-        let all = self.layers * saved + rest + logits;
+        let all = self.layers * saved + rest;
         let backward = width * n * self.hidden * 2;
         let earlier = if accumulate > 1 { gradients } else { 0 };
-        let at_loss = all + earlier + logits;
-        let at_head = match self.is_half {
-            true => all + earlier + logits / 2 + 8 * m * channels + 4 * n * channels,
-            false => 0,
-        };
-        let at_last = all - logits + earlier + backward + self.head;
+        let at_loss = all + earlier + self.of_loss(m);
+        let at_last = all + earlier + backward + self.head;
         let others = gradients.saturating_sub(self.layer + self.embedding);
         let at_first = others + saved + rest + backward;
         let at_norms = match &self.adapters {
             // The weight with its update, beside what both are made of.
-            Some(AdapterShapes { turned: 1.., .. }) => all - logits + 3 * self.largest,
+            Some(AdapterShapes { turned: 1.., .. }) => all + 3 * self.largest,
             _ => 0,
         };
-        let activations = [at_loss, at_head, at_last, at_first, at_norms].into_iter().max();
+        let activations = [at_loss, at_last, at_first, at_norms].into_iter().max();
         let activations = activations.unwrap_or(0);
         let at_update = gradients + self.head;
         // Tokens, positions, places and targets, i64.
