@@ -266,9 +266,12 @@ impl AxisAnalysis {
             OpKind::Cast => one(cast(func, data.operands[0], result, operand(0))),
             OpKind::Select => one(select(operand(0), operand(1), operand(2), unit(func, result))),
             // Equal operands give equal values; also the masks and addresses of a load.
-            OpKind::Unary(_) | OpKind::Binary(_) | OpKind::Fma | OpKind::Bitcast | OpKind::Load => {
-                one(constant_runs(shape, operands()))
-            }
+            OpKind::Unary(_)
+            | OpKind::Binary(_)
+            | OpKind::Fma
+            | OpKind::Asm { .. }
+            | OpKind::Bitcast
+            | OpKind::Load => one(constant_runs(shape, operands())),
             OpKind::MultipleOf(n) => one(promised(operand(0), n.trailing_zeros())),
             OpKind::ConvertLayout => one(operand(0)),
             OpKind::Broadcast
@@ -289,6 +292,7 @@ impl AxisAnalysis {
             }
             OpKind::AtomicRmw(_)
             | OpKind::AtomicCas
+            | OpKind::Gather { .. }
             | OpKind::Dot { .. }
             | OpKind::Join
             | OpKind::Split
