@@ -281,15 +281,8 @@ impl AxisAnalysis {
                 let from = func.tile(data.operands[0]).shape;
                 one(view(&data.kind, operand(0), from, shape, unit(func, result)))
             }
-            OpKind::Reduce { axis, .. } => {
-                let from = func.tile(data.operands[0]).shape;
-                let info = reduced(constant_runs(from, operands()), *axis as usize);
-                vec![info; data.results.len()]
-            }
-            OpKind::Scan { axis, .. } => {
-                let info = scanned(constant_runs(shape, operands()), *axis as usize);
-                vec![info; data.results.len()]
-            }
+            OpKind::Reduce { axis, .. } => self.collected(func, op, *axis, reduced),
+            OpKind::Scan { axis, .. } => self.collected(func, op, *axis, scanned),
             OpKind::AtomicRmw(_)
             | OpKind::AtomicCas
             | OpKind::Gather { .. }
@@ -314,6 +307,20 @@ impl AxisAnalysis {
                 data.results.iter().map(|&v| AxisInfo::unknown(shape_of(func, v))).collect()
             }
         }
+    }
+
+    /// The results of a reduction or scan, by what it leaves of runs along an axis.
+    fn collected(
+        &self,
+        func: &Func,
+        op: Op,
+        axis: u8,
+        left: fn(AxisInfo, usize) -> AxisInfo,
+    ) -> Vec<AxisInfo> {
+        let data = func.op(op);
+        let operands = data.operands.iter().map(|&v| self.of_value(func, v));
+        let from = func.tile(data.operands[0]).shape;
+        vec![left(constant_runs(from, operands), axis as usize); data.results.len()]
     }
 
     fn binary(&self, func: &Func, op: BinaryOp, [a, b]: [Value; 2]) -> AxisInfo {

@@ -33,8 +33,10 @@ pub(super) fn brev(lower: &mut Lower, call: &Call) -> Res {
     let mut width = 1;
     while width < bits {
         // Every other group of so many bits.
-        let low = (0..bits).filter(|bit| bit / width % 2 == 0).fold(0, |mask, bit| mask | 1_u64 << bit);
-        let [low, width_of] = [low as i64, width as i64].map(|n| b.full(Scalar::int(unsigned, n), shape));
+        let low =
+            (0..bits).filter(|bit| bit / width % 2 == 0).fold(0, |mask, bit| mask | 1_u64 << bit);
+        let [low, width_of] =
+            [low as i64, width as i64].map(|n| b.full(Scalar::int(unsigned, n), shape));
         let high = b.binary(BinaryOp::Shr, x, width_of);
         let high = b.binary(BinaryOp::And, high, low);
         let low = b.binary(BinaryOp::And, x, low);

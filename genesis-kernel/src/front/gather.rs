@@ -33,8 +33,12 @@ pub(super) fn gather(lower: &mut Lower, call: &Call) -> Res {
 fn mismatch(lower: &Lower, call: &Call, [from, at]: [Shape; 2], axis: usize) -> Diagnostic {
     let message = format!("`gather` along axis {axis} of {from} by an index of {at}");
     let help = match at.rank() == from.rank() {
-        true => "extents of the index are those of the tile but along the axis; `.broadcast_to` repeats it",
-        false => "the index has as many axes as the tile; `.row()`, `.col()` and `.expand_dims(axis)` add one",
+        true => {
+            "extents of the index are those of the tile but along the axis; `.broadcast_to` repeats it"
+        }
+        false => {
+            "the index has as many axes as the tile; `.row()`, `.col()` and `.expand_dims(axis)` add one"
+        }
     };
     lower.error(call.args[1].span(), message).help(help)
 }

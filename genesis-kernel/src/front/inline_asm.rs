@@ -30,7 +30,8 @@ impl Lower {
         if letters.len() != inputs.len() + 1 {
             let (given, named) = (inputs.len(), letters.len() - 1);
             let plural = if given == 1 { "input" } else { "inputs" };
-            let message = format!("`inline_asm!` has {given} {plural}, its constraints name {named}");
+            let message =
+                format!("`inline_asm!` has {given} {plural}, its constraints name {named}");
             let error = self.error(span, message);
             return Err(error.help("the first constraint is that of the result, as in `=r,r,r`"));
         }
@@ -43,7 +44,11 @@ impl Lower {
         }
         let tile = self.func.tile(value);
         if !asm::fits(letters[0], tile.dtype()) {
-            let why = format!("the constraint `={}` does not fit a result of {}", letters[0], tile.dtype());
+            let why = format!(
+                "the constraint `={}` does not fit a result of {}",
+                letters[0],
+                tile.dtype()
+            );
             return Err(self.error(span, why).help(asm::HELP));
         }
         operands.push(value);

@@ -71,7 +71,11 @@ pub(super) fn softmax(lower: &mut Lower, call: &Call) -> Res {
     let along = |build: &mut Builder<'_>, op, value| {
         let one = build.reduce(op, value, axis);
         let unit = x.shape.without(axis).with(axis, 1);
-        let one = if x.shape.rank() == 1 { build.broadcast(one, unit) } else { build.expand_dims(one, axis) };
+        let one = if x.shape.rank() == 1 {
+            build.broadcast(one, unit)
+        } else {
+            build.expand_dims(one, axis)
+        };
         build.broadcast(one, x.shape)
     };
     let largest = along(&mut build, BinaryOp::Max, value);

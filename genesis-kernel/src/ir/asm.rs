@@ -63,10 +63,13 @@ pub(crate) fn check_text(text: &str, operands: usize) -> Result<(), String> {
             Ok(n) if n < operands => rest = after,
             Ok(n) => {
                 let last = operands - 1;
-                return Err(format!("the assembly names `${n}`, its operands are `$0` to `${last}`"));
+                return Err(format!(
+                    "the assembly names `${n}`, its operands are `$0` to `${last}`"
+                ));
             }
             Err(_) => {
-                let why = "a `$` of assembly stands before the number of an operand; `$$` is one itself";
+                let why =
+                    "a `$` of assembly stands before the number of an operand; `$$` is one itself";
                 return Err(why.to_owned());
             }
         }

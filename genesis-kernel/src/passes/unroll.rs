@@ -270,7 +270,10 @@ kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64) {
 
     #[test]
     fn what_is_left_over_is_a_loop_of_its_own() {
-        check(&UNROLL, &sum("1", "%n"), expect![[r#"
+        check(
+            &UNROLL,
+            &sum("1", "%n"),
+            expect![[r#"
             kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64) {
               %0 = const 0 : i64
               %1 = const 1 : i64
@@ -309,12 +312,16 @@ kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64) {
               store %y, %30
               return
             }
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn a_short_loop_of_known_length_is_gone() {
-        check(&UNROLL, &sum("2", "5"), expect![[r#"
+        check(
+            &UNROLL,
+            &sum("2", "5"),
+            expect![[r#"
             kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64) {
               %0 = const 0 : i64
               %1 = const 5 : i64
@@ -336,7 +343,8 @@ kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64) {
               store %y, %16
               return
             }
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
@@ -371,7 +379,8 @@ kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64) {
               store %y, %22
               return
             }
-        "#]].assert_eq(&func.to_string());
+        "#]]
+        .assert_eq(&func.to_string());
     }
 
     #[test]
@@ -443,7 +452,11 @@ kernel nested(%y: *i64 exclusive, %n: i64) {
         run(&mut func, &[UNROLL, FOLD, CSE, DCE]);
         let text = func.to_string();
         // Two iterations of two and what is left, each with two stores.
-        assert_eq!((text.matches("for ").count(), text.matches("store ").count()), (2, 6), "{text}");
+        assert_eq!(
+            (text.matches("for ").count(), text.matches("store ").count()),
+            (2, 6),
+            "{text}"
+        );
     }
 
     #[test]

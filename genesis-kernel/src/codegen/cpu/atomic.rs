@@ -67,9 +67,7 @@ impl Lower<'_> {
         let operands = operands.collect::<Result<Vec<Val>, Error>>()?;
         let mask = data.kind.mask_operand().and_then(|position| operands.get(position)).copied();
         self.guarded(mask, dtype, &mut |lower| match data.kind {
-            OpKind::AtomicRmw(atomic) => {
-                lower.atomic_rmw(atomic, dtype, operands[0], operands[1])
-            }
+            OpKind::AtomicRmw(atomic) => lower.atomic_rmw(atomic, dtype, operands[0], operands[1]),
             _ => Ok(lower.atomic_cas(dtype, [operands[0], operands[1], operands[2]])),
         })
     }

@@ -56,9 +56,7 @@ impl Lower<'_> {
         let inner: usize = tile.shape.extents()[axis + 1..].iter().product();
         let rows = match step {
             0 => e.splat(start, chunk.lanes),
-            _ => {
-                e.add(e.splat(start, chunk.lanes), e.const_steps(e.i64(), 0, step, chunk.lanes))
-            }
+            _ => e.add(e.splat(start, chunk.lanes), e.const_steps(e.i64(), 0, step, chunk.lanes)),
         };
         let offset = e.add(rows, e.mul(place, all(inner as i64)));
         let (dtype, ty) = (tile.dtype(), self.kept_ty(tile));

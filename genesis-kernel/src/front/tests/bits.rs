@@ -28,8 +28,7 @@ fn bits_of_every_integer_are_found_and_reversed() {
             bits => i64::from(bits.trailing_zeros()) + 1,
         });
         let turned = values.iter().map(|s| (low(s).reverse_bits() >> (64 - width)) as i64);
-        let expected: Vec<Scalar> =
-            first.chain(turned).map(|n| Scalar::int(dtype, n)).collect();
+        let expected: Vec<Scalar> = first.chain(turned).map(|n| Scalar::int(dtype, n)).collect();
         assert_eq!(memory[1], raw(&expected), "{dtype}");
     }
 }
@@ -82,7 +81,11 @@ fn check_scaled(dtype: DType, power: DType, powers: &[i64]) {
         let wanted = expected(dtype, x, n);
         let both_nan = found.to_f64().is_nan() && wanted.to_f64().is_nan();
         let (got, want) = (found.to_f64(), wanted.to_f64());
-        assert!(found == wanted || both_nan, "{dtype}: {} * 2^{n} is {got}, not {want}", x.to_f64());
+        assert!(
+            found == wanted || both_nan,
+            "{dtype}: {} * 2^{n} is {got}, not {want}",
+            x.to_f64()
+        );
     }
     let signs: Vec<u8> = x.iter().map(|s| u8::from(s.to_f64().is_sign_negative())).collect();
     // NaN has whatever sign it was written with.
@@ -106,8 +109,11 @@ fn floats_are_scaled_by_powers_of_two() {
 #[test]
 fn exponents_of_every_integer_scale() {
     for power in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
-        let powers: &[i64] =
-            if power.is_signed_int() { &[0, 1, -3, 100, -128, 127] } else { &[0, 1, 7, 100, 200, 255] };
+        let powers: &[i64] = if power.is_signed_int() {
+            &[0, 1, -3, 100, -128, 127]
+        } else {
+            &[0, 1, 7, 100, 200, 255]
+        };
         check_scaled(DType::F32, power, powers);
     }
 }
@@ -124,7 +130,8 @@ fn weights<T: Float, const M: usize, const N: usize>(x: Ptr<T>, y: PtrMut<T>, z:
 
 #[test]
 fn softmax_is_one_in_each_row() {
-    let x: Vec<f32> = (0..40).map(|i| ((i * 7) % 13) as f32 * 0.5 - 60.0 * (i / 20) as f32).collect();
+    let x: Vec<f32> =
+        (0..40).map(|i| ((i * 7) % 13) as f32 * 0.5 - 60.0 * (i / 20) as f32).collect();
     let args = vec![
         InterpArg::Buffer(DType::F32, bytes(&x)),
         written(DType::F32, 40),

@@ -6,6 +6,7 @@ use crate::front::Hints;
 use crate::ir::{DType, InterpArg, Scalar};
 use crate::kernel::KernelDef;
 use crate::prelude::*;
+use crate::target::Target;
 
 /// `y[i, j] = x[i, index[i, j]]` and `z[j, i] = x'[index'[j, i], i]`.
 #[kernel]
@@ -108,9 +109,8 @@ fn three_axes_and_loops_are_gathered() {
     assert_eq!(y[..32], reversed);
     let squares: Vec<i32> = x.iter().map(|v| (v & 31) * (v & 31)).collect();
     assert_eq!(y[32..64], squares);
-    let middle: Vec<i32> = (0..32usize)
-        .map(|i| x[i / 16 * 16 + (x[i] as usize + 1) % 8 * 2 + i % 2])
-        .collect();
+    let middle: Vec<i32> =
+        (0..32usize).map(|i| x[i / 16 * 16 + (x[i] as usize + 1) % 8 * 2 + i % 2]).collect();
     assert_eq!(y[64..96], middle);
     let moved: Vec<i32> = (0..32).map(|i| x[(i + 3) % 32]).collect();
     assert_eq!(y[96..], moved);
@@ -187,4 +187,13 @@ fn misfits<const M: usize, const N: usize>(y: PtrMut<f32>) {
 #[test]
 fn every_extent_along_the_axis_fits() {
     assert_eq!(refusal(&misfits::KERNEL, &[], &[4, 3]), "accepted");
+}
+
+#[test]
+fn what_other_blocks_of_a_cluster_hold_is_refused() {
+    let hints = Hints { cluster: Some(2), num_warps: Some(4), ..Hints::default() };
+    let special = rows::KERNEL.specialize(&[], &[256], &hints).unwrap();
+    let error = special.compile(&Target::sm_90a()).unwrap_err().to_string();
+    assert!(error.contains("this gathers from the tile of another block of a cluster"), "{error}");
+    assert!(error.contains("cluster: 1"), "{error}");
 }

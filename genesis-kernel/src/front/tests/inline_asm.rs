@@ -30,9 +30,15 @@ fn mixed<const M: usize, const N: usize>(
         v.to::<u64>() * v.to::<u64>() + 1
     );
     store(wide + at, text);
-    let half_of = inline_asm!("mul.f32 $0, $1, 0f3F000000;", "=f,f", v.to::<f32>(), v.to::<f32>() * 0.5);
+    let half_of =
+        inline_asm!("mul.f32 $0, $1, 0f3F000000;", "=f,f", v.to::<f32>(), v.to::<f32>() * 0.5);
     store(f + at, half_of);
-    let bits = inline_asm!("xor.b16 $0, $1, 1;", "=h, h", half_of.to::<bf16>(), flipped(half_of.to::<bf16>()));
+    let bits = inline_asm!(
+        "xor.b16 $0, $1, 1;",
+        "=h, h",
+        half_of.to::<bf16>(),
+        flipped(half_of.to::<bf16>())
+    );
     store(half + at, bits);
     let one = inline_asm!("mov.u32 $0, 9; // $$", "=r", 9_u32);
     store(y, one);
