@@ -246,6 +246,13 @@ pub(crate) enum ExprKind {
         args: Vec<Expr>,
         span: Span,
     },
+    /// `inline_asm!`: the inputs, and last what the CPU computes.
+    Asm {
+        text: String,
+        constraints: String,
+        args: Vec<Expr>,
+        span: Span,
+    },
     Assert {
         cond: Box<Expr>,
         message: String,

@@ -362,11 +362,14 @@ impl Parser {
         })
     }
 
-    /// `device_print!(..)`, `device_assert!(..)`, `static_assert!(..)`.
+    /// `device_print!(..)`, `device_assert!(..)`, `static_assert!(..)`, `inline_asm!(..)`.
     pub(crate) fn macro_call(&mut self, mac: &syn::Macro, node: &impl ToTokens) -> Expr {
         let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
         let parser = Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated;
-        let is_ours = matches!(name.as_str(), "device_print" | "device_assert" | "static_assert");
+        let is_ours = matches!(
+            name.as_str(),
+            "device_print" | "device_assert" | "static_assert" | "inline_asm"
+        );
         let args = match parser.parse2(mac.tokens.clone()) {
             Ok(args) if is_ours => args,
             _ => {
@@ -378,6 +381,7 @@ impl Parser {
         let args: Vec<syn::Expr> = args.into_iter().collect();
         let kind = match name.as_str() {
             "device_print" => self.print(mac, &args),
+            "inline_asm" => self.asm(mac, &args),
             _ => self.assertion(mac, &name, &args),
         };
         Expr { place: Place::of(node), kind }
@@ -397,6 +401,18 @@ impl Parser {
             return ExprKind::Refused;
         }
         ExprKind::Print { format: text, args: self.exprs(values), span: mac.path.span() }
+    }
+
+    fn asm(&mut self, mac: &syn::Macro, args: &[syn::Expr]) -> ExprKind {
+        let parts = match args {
+            [text, constraints, _, ..] => string_literal(text).zip(string_literal(constraints)),
+            _ => None,
+        };
+        let Some((text, constraints)) = parts else {
+            self.refuse(&mac.path, messages::ASM_ARGS);
+            return ExprKind::Refused;
+        };
+        ExprKind::Asm { text, constraints, args: self.exprs(&args[2..]), span: mac.path.span() }
     }
 
     fn assertion(&mut self, mac: &syn::Macro, name: &str, args: &[syn::Expr]) -> ExprKind {

@@ -372,6 +372,10 @@ fn call_kind(kind: &ExprKind) -> TokenStream {
             let args = exprs(args);
             quote!(Print(#format, #args))
         }
+        ExprKind::Asm { text, constraints, args, .. } => {
+            let args = exprs(args);
+            quote!(Asm(#text, #constraints, #args))
+        }
         ExprKind::Assert { cond, message, is_static, .. } => {
             let cond = expr(cond);
             if *is_static {

@@ -98,7 +98,7 @@ messages! {
     DEREFERENCE: "pointers are read by `load`", "write `load(ptr)` or `load(ptr, mask)`";
     STRUCT: "struct literals are not part of the kernel language", "use separate variables or a tuple";
     INDEX: "tiles can't be indexed", "load what you need with pointers or a view, or reduce: `sum(where_(i == k, x, 0.0), 0)`";
-    STRING: "strings are not part of the kernel language", "they stand in `device_print!`, `device_assert!` and `static_assert!` only";
+    STRING: "strings are not part of the kernel language", "they stand in `device_print!`, `device_assert!`, `static_assert!` and `inline_asm!` only";
     CHAR: "characters are not part of the kernel language", "write the number: `65`";
     ASYNC: "`@` is not part of the kernel language", "loads run ahead by themselves: `range(..).stages(n)`";
     UNSAFE: "`unsafe` is not needed in a kernel", "the launch is what is `unsafe` where a kernel takes pointers";
@@ -108,7 +108,7 @@ messages! {
     ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)` and `permute(x, [1, 0])`";
     EXPRESSION: "this is not part of the kernel language", "see the list of the language's functions in the documentation of `genesis_kernel::lang`";
     FIELD: "values in a kernel have no named fields", "parts of a tuple are `.0` and `.1`; extents of a view are `view.dim(0)`";
-    MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!` and `static_assert!`";
+    MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!`, `static_assert!` and `inline_asm!`";
     INT_RANGE: "this number does not fit any integer dtype", "the largest are `i64::MAX` and `u64::MAX`";
     FLOAT_RANGE: "this number does not fit any float dtype", "write `f32::INFINITY` for infinity";
     SUFFIX: "`@` is not a dtype", "use `i64` for indices; the suffixes are `i8` to `i64`, `u8` to `u64`, `f32` and `f64`; write `bf16::from(1.0)` for the half floats";
@@ -142,6 +142,7 @@ messages! {
     CONST_EXPR: "a device function can't compute with const parameters here", "make it a const parameter of its own and check it: `static_assert!(HALF * 2 == BLOCK, \"..\")`";
     GENERIC_ARG: "this can't stand in `::<..>`", "write a dtype, an extent (`BLOCK`, `128`) or `_`";
     MULTIPLE_OF: "the divisor is a number known at compile time", "write a literal or a const parameter: `multiple_of(x, 16)`";
+    ASM_ARGS: "`inline_asm!` needs PTX and constraints as string literals, the inputs, and what the CPU computes", "write `inline_asm!(\"add.u32 $0, $1, $2;\", \"=r,r,r\", x, y, x + y)`";
     FORMAT: "@", "each `{}` stands for one value: `device_print!(\"x = {}\", x)`";
     ASSERT_ARGS: "`@!` takes a condition and a message", "write `@!(cond, \"what went wrong\")`";
 

@@ -268,6 +268,11 @@ fn call_expr(kind: &ExprKind) -> TokenStream {
             let args = args.iter().map(expr);
             quote_spanned!(*span => { #(::genesis_kernel::lang::print(#args);)* })
         }
+        ExprKind::Asm { args, span, .. } => {
+            let args: Vec<TokenStream> = args.iter().map(expr).collect();
+            let (value, inputs) = args.split_last().map_or((None, &[][..]), |(v, i)| (Some(v), i));
+            quote_spanned!(*span => ::genesis_kernel::lang::inline_asm((#(#inputs,)*), #value))
+        }
         ExprKind::Assert { cond, span, is_static, .. } => {
             let cond = expr(cond);
             let name = if *is_static { "static_assert" } else { "device_assert" };
@@ -423,6 +428,7 @@ fn variant(call: &Call, signature: &table::Signature) -> Ident {
         ("dot" | "dot_tf32" | "dot_tf32x3" | "fast_dot", 2) => "_new",
         ("randint", 4) => "_between",
         (_, 3) if signature.args.last() == Some(&"keep") && keeps_axis(call) => "_kept",
+        ("atomic_cas", 4) => "_masked",
         (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
         _ => "",
     };

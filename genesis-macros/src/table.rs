@@ -46,8 +46,8 @@ impl Signature {
 
     /// Whether a literal there takes the dtype of the other arguments.
     pub(crate) fn takes_literal(&self, index: usize) -> bool {
-        const NAMES: [&str; 9] =
-            ["a", "b", "c", "value", "other", "expected", "low", "high", "seed"];
+        const NAMES: [&str; 10] =
+            ["a", "b", "c", "value", "other", "expected", "low", "high", "seed", "exponent"];
         self.args.get(index).is_some_and(|name| NAMES.contains(name))
     }
 
@@ -113,7 +113,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     optional("atomic_or", &["ptr", "value", "mask"], 2),
     optional("atomic_xor", &["ptr", "value", "mask"], 2),
     optional("atomic_xchg", &["ptr", "value", "mask"], 2),
-    call("atomic_cas", &["ptr", "expected", "value"]),
+    optional("atomic_cas", &["ptr", "expected", "value", "mask"], 3),
     optional("dot", &["x", "y", "accumulator"], 2),
     optional("dot_tf32", &["x", "y", "accumulator"], 2),
     optional("dot_tf32x3", &["x", "y", "accumulator"], 2),
@@ -135,11 +135,13 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     optional("associative_scan", &["x", "axis", "function", "reverse"], 3),
     optional("cumsum", &["x", "axis", "reverse"], 2),
     optional("cumprod", &["x", "axis", "reverse"], 2),
+    call("softmax", &["x", "axis"]),
     call("flip", &["x", "axis"]),
     optional("sort", &["x", "axis", "descending"], 2),
     optional("argsort", &["x", "axis", "descending"], 2),
     generic("topk", Generics::OneExtent, &["x", "axis"]),
     generic("histogram", Generics::OneExtent, &["x"]),
+    call("gather", &["x", "index", "axis"]),
     call("exp", &["x"]),
     call("exp2", &["x"]),
     call("log", &["x"]),
@@ -174,9 +176,13 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("umulhi", &["a", "b"]),
     call("popcount", &["x"]),
     call("clz", &["x"]),
+    call("ffs", &["x"]),
+    call("brev", &["x"]),
+    call("ldexp", &["x", "exponent"]),
     call("rand", &["seed", "offset"]),
     call("randn", &["seed", "offset"]),
     optional("randint", &["seed", "offset", "low", "high"], 2),
+    call("randint4x", &["seed", "offset"]),
     call("multiple_of", &["x", "n"]),
     call("grouped", &["index", "rows", "columns", "group"]),
 ];
@@ -189,6 +195,7 @@ pub(crate) const LIBRARY: &[Signature] = &[
     call("fdim", &["a", "b"]),
     call("copysign", &["a", "b"]),
     call("nextafter", &["a", "b"]),
+    call("signbit", &["x"]),
     call("expm1", &["x"]),
     call("log1p", &["x"]),
     call("exp10", &["x"]),

@@ -16,10 +16,11 @@ use genesis_kernel::LaunchOptions;
 const METHODS_ONLY: [&str; 3] = ["to", "row", "col"];
 
 /// Macros of kernels, and the functions of `genesis_kernel::lang` that say in rustdoc what they do.
-const MACROS: [(&str, &str); 3] = [
+const MACROS: [(&str, &str); 4] = [
     ("static_assert", "static_assert"),
     ("device_assert", "device_assert"),
     ("device_print", "print"),
+    ("inline_asm", "inline_asm"),
 ];
 
 fn root() -> PathBuf {

@@ -266,9 +266,12 @@ impl AxisAnalysis {
             OpKind::Cast => one(cast(func, data.operands[0], result, operand(0))),
             OpKind::Select => one(select(operand(0), operand(1), operand(2), unit(func, result))),
             // Equal operands give equal values; also the masks and addresses of a load.
-            OpKind::Unary(_) | OpKind::Binary(_) | OpKind::Fma | OpKind::Bitcast | OpKind::Load => {
-                one(constant_runs(shape, operands()))
-            }
+            OpKind::Unary(_)
+            | OpKind::Binary(_)
+            | OpKind::Fma
+            | OpKind::Asm { .. }
+            | OpKind::Bitcast
+            | OpKind::Load => one(constant_runs(shape, operands())),
             OpKind::MultipleOf(n) => one(promised(operand(0), n.trailing_zeros())),
             OpKind::ConvertLayout => one(operand(0)),
             OpKind::Broadcast
@@ -278,17 +281,11 @@ impl AxisAnalysis {
                 let from = func.tile(data.operands[0]).shape;
                 one(view(&data.kind, operand(0), from, shape, unit(func, result)))
             }
-            OpKind::Reduce { axis, .. } => {
-                let from = func.tile(data.operands[0]).shape;
-                let info = reduced(constant_runs(from, operands()), *axis as usize);
-                vec![info; data.results.len()]
-            }
-            OpKind::Scan { axis, .. } => {
-                let info = scanned(constant_runs(shape, operands()), *axis as usize);
-                vec![info; data.results.len()]
-            }
+            OpKind::Reduce { axis, .. } => self.collected(func, op, *axis, reduced),
+            OpKind::Scan { axis, .. } => self.collected(func, op, *axis, scanned),
             OpKind::AtomicRmw(_)
             | OpKind::AtomicCas
+            | OpKind::Gather { .. }
             | OpKind::Dot { .. }
             | OpKind::Join
             | OpKind::Split
@@ -310,6 +307,20 @@ impl AxisAnalysis {
                 data.results.iter().map(|&v| AxisInfo::unknown(shape_of(func, v))).collect()
             }
         }
+    }
+
+    /// The results of a reduction or scan, by what it leaves of runs along an axis.
+    fn collected(
+        &self,
+        func: &Func,
+        op: Op,
+        axis: u8,
+        left: fn(AxisInfo, usize) -> AxisInfo,
+    ) -> Vec<AxisInfo> {
+        let data = func.op(op);
+        let operands = data.operands.iter().map(|&v| self.of_value(func, v));
+        let from = func.tile(data.operands[0]).shape;
+        vec![left(constant_runs(from, operands), axis as usize); data.results.len()]
     }
 
     fn binary(&self, func: &Func, op: BinaryOp, [a, b]: [Value; 2]) -> AxisInfo {

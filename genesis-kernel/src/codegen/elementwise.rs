@@ -12,6 +12,7 @@
 mod cast;
 mod far;
 mod float8;
+mod inline_asm;
 mod integer;
 mod target;
 
@@ -47,6 +48,10 @@ pub(crate) fn lower(
         OpKind::Compare(predicate) => Ok(compare(e, target, *predicate, dtype(0), operands)),
         OpKind::Select => Ok(e.select(operands[0], operands[1], operands[2])),
         OpKind::Fma => fma(e, target, dtype(0), operands),
+        OpKind::Asm { text, constraints } => {
+            let dtypes = [result()].into_iter().chain((0..operands.len()).map(dtype)).collect();
+            inline_asm::lower(e, target, (text, constraints), dtypes, operands)
+        }
         OpKind::Cast => Ok(cast(e, target, operands[0], dtype(0), result())),
         OpKind::Bitcast => Ok(bitcast(e, target, operands[0], result())),
         OpKind::PtrAdd => Ok(e.gep(e.memory_ty(dtype(0)), operands[0], operands[1])),

@@ -75,7 +75,7 @@ fn of_dtype(cases: &mut Vec<Case>, dtype: DType, shape: Shape) {
         let build = move |b: &mut Builder<'_>, x, p| b.atomic_rmw(op, p, x, None);
         add(format!("atomic {op:?}"), Box::new(build));
     }
-    add("atomic_cas".into(), Box::new(|b, x, p| b.atomic_cas(p, x, x)));
+    add("atomic_cas".into(), Box::new(|b, x, p| b.atomic_cas(p, x, x, None)));
     let print = |b: &mut Builder<'_>, x, _| {
         b.push(OpKind::Print { format: "{}".into() }, &[x], &[], &[]);
         x
@@ -100,6 +100,15 @@ fn over_axes(cases: &mut Vec<Case>, dtype: DType, shape: Shape) {
             b.dot(x, right, zero, precision)
         };
         add(format!("dot {sums} {precision:?}"), Box::new(build));
+    }
+    for axis in [0, 1] {
+        let build = move |b: &mut Builder<'_>, x, _| {
+            let line = b.iota(32);
+            let index = b.expand_dims(line, 0);
+            let index = b.broadcast(index, Shape::new(&[16, 32]));
+            b.gather(x, index, axis)
+        };
+        add(format!("gather {axis}"), Box::new(build));
     }
     add("transpose".into(), Box::new(|b, x, _| b.transpose(x, &[1, 0])));
     add("reshape".into(), Box::new(|b, x, _| b.reshape(x, Shape::new(&[8, 4, 16]))));

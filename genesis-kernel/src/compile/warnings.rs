@@ -13,6 +13,7 @@ use crate::front::Hints;
 use crate::ir::{Func, Loc, LoopOptions, Op, OpKind};
 use crate::knobs;
 use crate::layout::LayoutIr;
+use crate::passes::unroll;
 
 /// Bytes of local memory that a thread has for other things than spilled registers, at most.
 const FEW_BYTES: u32 = 16;
@@ -37,16 +38,14 @@ fn place(loc: Option<Loc>) -> Option<(&'static str, u32, u32)> {
 
 fn of_loop(func: &Func, op: Op, options: LoopOptions, lir: &LayoutIr, warnings: &mut Vec<Warning>) {
     let loc = func.op(op).loc;
-    let LoopOptions { stages, unroll } = options;
+    let LoopOptions { stages, unroll: copies } = options;
     if stages > 1 && !runs_ahead(lir, loc) {
         let message = format!("`.stages({stages})` has no effect: {}", why_not_ahead(func, op));
         let help = "leave it out; other loads are overlapped by more warps or programs";
         warnings.push(Warning::new(message, loc).help(help));
     }
-    if unroll > 1 {
-        let message = format!(
-            "`.unroll({unroll})` has no effect: how often a loop's body is copied is the assembler's choice"
-        );
+    if let Some(why) = unroll::refusal(func, op) {
+        let message = format!("`.unroll({copies})` has no effect: {why}");
         let help = "leave it out; `static_range` unrolls a loop whose length is a constant";
         warnings.push(Warning::new(message, loc).help(help));
     }

@@ -148,6 +148,7 @@ impl Rewriter {
             | ExprKind::If { .. }
             | ExprKind::Block(_)
             | ExprKind::Print(..)
+            | ExprKind::Asm(..)
             | ExprKind::Assert(..)
             | ExprKind::StaticAssert(..) => return None,
         };

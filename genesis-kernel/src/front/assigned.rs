@@ -116,7 +116,10 @@ impl Scan {
                 self.expr(a);
                 self.expr(b);
             }
-            ExprKind::Tuple(parts) | ExprKind::Array(parts) | ExprKind::Print(_, parts) => {
+            ExprKind::Tuple(parts)
+            | ExprKind::Array(parts)
+            | ExprKind::Print(_, parts)
+            | ExprKind::Asm(_, _, parts) => {
                 parts.iter().for_each(|part| self.expr(part));
             }
             ExprKind::Builtin { args, .. } | ExprKind::Device { args, .. } => {

@@ -9,7 +9,7 @@ use super::arguments::Call;
 use super::ast::{GenericAst, Span};
 use super::lower::{Lower, Res};
 use super::value::Operand;
-use super::{create, math, memory, order, random, reduce, shapes, views};
+use super::{bits, create, gather, math, memory, order, random, reduce, shapes, views};
 
 /// A function of the language.
 struct Builtin {
@@ -73,7 +73,7 @@ static BUILTINS: &[Builtin] = &[
     f("atomic_or", 2, 3, memory::atomic_rmw),
     f("atomic_xor", 2, 3, memory::atomic_rmw),
     f("atomic_xchg", 2, 3, memory::atomic_rmw),
-    f("atomic_cas", 3, 3, memory::atomic_cas),
+    f("atomic_cas", 3, 4, memory::atomic_cas),
     f("dot", 2, 3, reduce::dot),
     f("dot_tf32", 2, 3, reduce::dot),
     f("dot_tf32x3", 2, 3, reduce::dot),
@@ -96,10 +96,12 @@ static BUILTINS: &[Builtin] = &[
     a("argsort", 3, order::argsort),
     a("topk", 2, order::topk),
     f("histogram", 1, 1, order::histogram),
+    Builtin { name: "gather", arity: (3, 3), axis: Some(2), run: gather::gather },
     Builtin { name: "reduce", arity: (3, 3), axis: Some(1), run: reduce::reduce },
     Builtin { name: "associative_scan", arity: (3, 4), axis: Some(1), run: reduce::scan },
     a("cumsum", 3, reduce::cumulative),
     a("cumprod", 3, reduce::cumulative),
+    a("softmax", 2, reduce::softmax),
     f("exp", 1, 1, math::float_unary),
     f("fast_exp", 1, 1, math::fast),
     f("fast_exp2", 1, 1, math::fast),
@@ -131,12 +133,16 @@ static BUILTINS: &[Builtin] = &[
     f("umulhi", 2, 2, math::umulhi),
     f("popcount", 1, 1, math::bits),
     f("clz", 1, 1, math::bits),
+    f("ffs", 1, 1, bits::ffs),
+    f("brev", 1, 1, bits::brev),
+    f("ldexp", 2, 2, bits::ldexp),
     f("is_nan", 1, 1, math::is_nan),
     f("is_inf", 1, 1, math::is_inf),
     f("is_finite", 1, 1, math::is_inf),
     f("rand", 2, 2, random::rand),
     f("randn", 2, 2, random::randn),
     f("randint", 2, 4, random::randint),
+    f("randint4x", 2, 2, random::randint4x),
     f("multiple_of", 1, 2, create::multiple_of),
     f("grouped", 4, 4, create::grouped),
 ];

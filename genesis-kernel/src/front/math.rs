@@ -171,13 +171,7 @@ pub(super) fn cdiv(lower: &mut Lower, call: &Call) -> Res {
 /// `umulhi(a, b)`: the upper half of the full product, as unsigned numbers.
 pub(super) fn umulhi(lower: &mut Lower, call: &Call) -> Res {
     let aligned = lower.align("`umulhi`", Class::Int, &[&call.args[0], &call.args[1]])?;
-    let unsigned = match aligned.dtype {
-        DType::I8 => DType::U8,
-        DType::I16 => DType::U16,
-        DType::I32 => DType::U32,
-        DType::I64 => DType::U64,
-        dtype => dtype,
-    };
+    let unsigned = aligned.dtype.unsigned();
     let mut build = lower.build();
     let a = build.bitcast(aligned.values[0], unsigned);
     let b = build.bitcast(aligned.values[1], unsigned);

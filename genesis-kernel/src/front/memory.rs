@@ -73,20 +73,16 @@ pub(super) fn atomic_rmw(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Ir(lower.build().atomic_rmw(op, pointer, value, mask)))
 }
 
-/// `atomic_cas(ptr, expected, new)`
+/// `atomic_cas(ptr, expected, new)`, `atomic_cas(ptr, expected, new, mask)`
 pub(super) fn atomic_cas(lower: &mut Lower, call: &Call) -> Res {
     let (pointer, dtype, shape) = lower.atomic_pointer(call)?;
     if dtype.bits() < 32 {
         return Err(lower.no_atomic(call, dtype));
     }
-    if !shape.extents().iter().all(|extent| extent.is_power_of_two()) {
-        let message = format!("`atomic_cas` needs extents that are powers of two, not {shape}");
-        let error = lower.error(call.span, message);
-        return Err(error.help("make the tile larger, or use an atomic that takes a mask"));
-    }
     let expected = lower.stored(&call.args[1], dtype, shape)?;
     let new = lower.stored(&call.args[2], dtype, shape)?;
-    Ok(Val::Ir(lower.build().atomic_cas(pointer, expected, new)))
+    let mask = lower.mask(call.args.get(3), shape)?;
+    Ok(Val::Ir(lower.build().atomic_cas(pointer, expected, new, mask)))
 }
 
 impl Lower {

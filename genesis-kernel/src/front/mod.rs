@@ -16,6 +16,7 @@
 mod arguments;
 mod assigned;
 pub mod ast;
+mod bits;
 mod broadcast;
 mod builtins;
 mod call;
@@ -24,7 +25,9 @@ mod control;
 mod create;
 mod env;
 mod expr;
+mod gather;
 mod hints;
+mod inline_asm;
 mod loops;
 mod lower;
 mod math;

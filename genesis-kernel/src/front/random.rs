@@ -7,6 +7,7 @@
 //! * `randn(seed, index)` is Box and Muller's `sqrt(-2 ln u) cos(2 pi v)` with
 //!   `u = ((w0 >> 8) + 1) * 2^-24` in (0, 1] and `v = (w1 >> 8) * 2^-24`, all in f32.
 //! * `randint(seed, index)` is `w0`: u32, every value equally likely.
+//! * `randint4x(seed, index)` is all four.
 //! * `randint(seed, index, low, high)` is `low + floor(w0 * (high - low) / 2^32)`: i64 in
 //!   [low, high), for ranges up to 2^32 wide; an empty range gives `low`.
 //!
@@ -70,8 +71,14 @@ pub(super) fn randint(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Ir(build.binary(BinaryOp::Add, low, step)))
 }
 
-/// The first two words for the seed and index of a call, with the index's shape.
-fn words(lower: &mut Lower, call: &Call) -> Res<([Value; 2], Shape)> {
+/// `randint4x(seed, index)`: all four words.
+pub(super) fn randint4x(lower: &mut Lower, call: &Call) -> Res {
+    let (words, _) = words(lower, call)?;
+    Ok(Val::Tuple(words.map(Val::Ir).to_vec()))
+}
+
+/// The four words for the seed and index of a call, with the index's shape.
+fn words(lower: &mut Lower, call: &Call) -> Res<([Value; 4], Shape)> {
     let what = format!("the seed of `{}`", call.name);
     let seed = &call.args[0];
     if !lower.number_dtype(&what, seed)?.is_int() {
@@ -94,8 +101,7 @@ fn words(lower: &mut Lower, call: &Call) -> Res<([Value; 2], Shape)> {
     let key = halves(&mut build, key, Shape::SCALAR);
     let [low, high] = halves(&mut build, index, shape);
     let zero = build.full(Scalar::zero(DType::U32), shape);
-    let [w0, w1, ..] = philox(&mut build, [low, high, zero, zero], key);
-    Ok(([w0, w1], shape))
+    Ok((philox(&mut build, [low, high, zero, zero], key), shape))
 }
 
 /// `((word >> 8) + plus) * 2^-24` as f32.

@@ -3,7 +3,9 @@
 //! Sums and products of f16 and bf16 are computed in f32 and rounded once at the end; integers keep
 //! their dtype and wrap. `max` and `min` give NaN where there is one, their `_num` forms pass it by.
 
-use crate::ir::{BinaryOp, DType, DotPrecision, Predicate, Region, Scalar, Shape, Type, Value};
+use crate::ir::{
+    BinaryOp, Builder, DType, DotPrecision, Predicate, Region, Scalar, Shape, Type, UnaryOp, Value,
+};
 
 use super::arguments::Call;
 use super::ast::Span;
@@ -56,6 +58,31 @@ pub(super) fn cumulative(lower: &mut Lower, call: &Call) -> Res {
     let mut build = lower.build();
     let value = build.cast(x.value, wide);
     let value = build.scan(op, value, axis, reverse);
+    let value = build.cast(value, x.dtype);
+    Ok(x.wrap(value))
+}
+
+/// `softmax(x, axis)`: `exp(x - max(x))` over its sum; of 16-bit floats in f32, rounded once.
+pub(super) fn softmax(lower: &mut Lower, call: &Call) -> Res {
+    let (x, axis) = reduced(lower, call, Class::Float)?;
+    let wide = widened(BinaryOp::Add, x.dtype);
+    let mut build = lower.build();
+    let value = build.cast(x.value, wide);
+    let along = |build: &mut Builder<'_>, op, value| {
+        let one = build.reduce(op, value, axis);
+        let unit = x.shape.without(axis).with(axis, 1);
+        let one = if x.shape.rank() == 1 {
+            build.broadcast(one, unit)
+        } else {
+            build.expand_dims(one, axis)
+        };
+        build.broadcast(one, x.shape)
+    };
+    let largest = along(&mut build, BinaryOp::Max, value);
+    let rest = build.binary(BinaryOp::Sub, value, largest);
+    let power = build.unary(UnaryOp::Exp, rest);
+    let sum = along(&mut build, BinaryOp::Add, power);
+    let value = build.binary(BinaryOp::Div, power, sum);
     let value = build.cast(value, x.dtype);
     Ok(x.wrap(value))
 }

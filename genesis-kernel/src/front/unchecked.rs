@@ -80,7 +80,10 @@ impl Search {
                 self.expr(a);
                 self.expr(b);
             }
-            ExprKind::Tuple(parts) | ExprKind::Array(parts) | ExprKind::Print(_, parts) => {
+            ExprKind::Tuple(parts)
+            | ExprKind::Array(parts)
+            | ExprKind::Print(_, parts)
+            | ExprKind::Asm(_, _, parts) => {
                 self.exprs(parts);
             }
             ExprKind::Builtin { name, args, .. } => {

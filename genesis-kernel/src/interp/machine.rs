@@ -243,6 +243,7 @@ impl<'r> Machine<'r> {
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
+            | OpKind::Asm { .. }
             | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd => one(elementwise(kind, from, to, &self.tiles(&data.operands))),
@@ -276,6 +277,7 @@ impl<'r> Machine<'r> {
             OpKind::Scan { axis, reverse, combine } => {
                 self.scan(data, *axis as usize, *reverse, *combine)
             }
+            OpKind::Gather { axis } => one(self.gather(data, *axis as usize)),
             OpKind::Dot { precision } => {
                 let (a, b, acc) = self.three(data);
                 let extents = [from.shape.extent(0), from.shape.extent(1), to.shape.extent(1)];
@@ -297,6 +299,13 @@ impl<'r> Machine<'r> {
     fn three(&self, data: &OpData) -> (Bits, Bits, Bits) {
         let [a, b, c] = [0, 1, 2].map(|i| self.tile(data.operands[i]));
         (a, b, c)
+    }
+
+    fn gather(&self, data: &OpData, axis: usize) -> Vec<u64> {
+        let [x, index] = [0, 1].map(|i| self.func.tile(data.operands[i]));
+        let signed = |&bits: &u64| Scalar { dtype: index.dtype(), bits }.to_i64();
+        let at: Vec<i64> = self.tile(data.operands[1]).iter().map(signed).collect();
+        tiles::gather_along(&self.tile(data.operands[0]), x.shape, (&at, index.shape), axis)
     }
 
     fn multiple_of(&self, n: u64, ty: TileType, data: &OpData) -> Result<Vec<u64>> {
@@ -366,9 +375,13 @@ impl<'r> Machine<'r> {
 
     fn atomic_cas(&mut self, data: &OpData, to: TileType) -> Result<Vec<u64>> {
         let (ptr, expected, new) = self.three(data);
-        let lanes = ptr.iter().zip(expected.iter()).zip(new.iter());
+        let mask = self.mask(data, 3, ptr.len());
+        let lanes = ptr.iter().zip(expected.iter()).zip(new.iter()).zip(mask.iter());
         lanes
-            .map(|((&address, &expected), &new)| {
+            .map(|(((&address, &expected), &new), &on)| {
+                if on == 0 {
+                    return Ok(0);
+                }
                 // Bits are compared, as hardware does: -0 is not +0, and a NaN is itself.
                 let change = |old| if old == expected { new } else { old };
                 if self.uses[data.results[0].index()] > 0 {
@@ -490,6 +503,7 @@ fn elementwise(kind: &OpKind, from: TileType, to: TileType, xs: &[Bits]) -> Vec<
         (OpKind::Fma, [a, b, c]) => ew::fma(dtype, a, b, c),
         (OpKind::Cast, [x]) => ew::cast(dtype, to.dtype(), x),
         (OpKind::Bitcast, [x]) => ew::bitcast(dtype, to.dtype(), x),
+        (OpKind::Asm { .. }, [.., value]) => value.to_vec(),
         (OpKind::PtrAdd, [ptr, offset]) => ew::ptr_add(dtype, ptr, offset),
         _ => unreachable!("the verifier holds the count of operands of `{}`", mnemonic(kind)),
     }

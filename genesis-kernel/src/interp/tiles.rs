@@ -21,6 +21,26 @@ pub(super) fn gather(x: &[u64], shape: Shape, strides: &[usize]) -> Vec<u64> {
     out
 }
 
+/// For each element of an index, the element of `x` that is there along an axis; zero where there is none.
+pub(super) fn gather_along(
+    x: &[u64],
+    from: Shape,
+    (index, to): (&[i64], Shape),
+    axis: usize,
+) -> Vec<u64> {
+    let moves = strides(from);
+    let mut wanted = index.iter();
+    let mut out = Vec::with_capacity(index.len());
+    for_each_index(to, |coords| {
+        let others = coords.iter().zip(&moves).enumerate().filter(|&(i, _)| i != axis);
+        let line: usize = others.map(|(_, (c, s))| c * s).sum();
+        let place = wanted.next().and_then(|&at| usize::try_from(at).ok());
+        let place = place.filter(|&at| at < from.extent(axis));
+        out.push(place.map_or(0, |at| x[line + at * moves[axis]]));
+    });
+    out
+}
+
 /// Calls `f` with each coordinate of a shape, the last axis fastest.
 pub(super) fn for_each_index(shape: Shape, mut f: impl FnMut(&[usize])) {
     let extents = shape.extents();
@@ -102,6 +122,15 @@ mod tests {
     fn broadcasts_unit_axes() {
         let (from, to) = (Shape::new(&[2, 1]), Shape::new(&[2, 3]));
         assert_eq!(broadcast(&[7, 8], from, to), [7, 7, 7, 8, 8, 8]);
+    }
+
+    #[test]
+    fn gathers_along_an_axis_and_gives_zero_past_it() {
+        let (from, to) = (Shape::new(&[2, 3]), Shape::new(&[2, 2]));
+        let x = [10, 11, 12, 20, 21, 22];
+        assert_eq!(gather_along(&x, from, (&[2, 0, -1, 1], to), 1), [12, 10, 0, 21]);
+        let to = Shape::new(&[1, 3]);
+        assert_eq!(gather_along(&x, from, (&[1, 0, 2], to), 0), [20, 11, 0]);
     }
 
     #[test]

@@ -554,9 +554,16 @@ impl<'f> Builder<'f> {
     }
 
     /// Writes `new` where memory holds `expected`; gives the old value.
-    pub fn atomic_cas(&mut self, ptr: Value, expected: Value, new: Value) -> Value {
+    pub fn atomic_cas(
+        &mut self,
+        ptr: Value,
+        expected: Value,
+        new: Value,
+        mask: Option<Value>,
+    ) -> Value {
         let ty = self.tile(new);
-        self.push1(OpKind::AtomicCas, &[ptr, expected, new], ty)
+        let operands: Vec<Value> = [ptr, expected, new].into_iter().chain(mask).collect();
+        self.push1(OpKind::AtomicCas, &operands, ty)
     }
 
     /// A view's base address.
@@ -633,6 +640,12 @@ impl<'f> Builder<'f> {
         let types: Vec<Type> = xs.iter().map(|&x| self.func.ty(x)).collect();
         let op = self.push(kind, xs, &types, &[region]);
         self.func.op(op).results.clone()
+    }
+
+    /// For each element of an integer tile, the element of `x` that is there along an axis; zero where there is none.
+    pub fn gather(&mut self, x: Value, index: Value, axis: usize) -> Value {
+        let (ty, shape) = (self.tile(x), self.tile(index).shape);
+        self.push1(OpKind::Gather { axis: axis as u8 }, &[x, index], ty.with_shape(shape))
     }
 
     /// `acc + a b`.

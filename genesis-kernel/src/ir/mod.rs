@@ -5,6 +5,7 @@
 //! interpreter says what it means.
 
 mod argument;
+pub(crate) mod asm;
 pub(crate) mod far;
 pub mod float8;
 pub mod func;

@@ -139,7 +139,7 @@ pub enum DotPrecision {
 pub struct LoopOptions {
     /// Iterations of loads in flight; 0 leaves the choice to the kernel's options.
     pub stages: u8,
-    /// Copies of the body in one iteration; 0 leaves the choice to the compiler.
+    /// Copies of the body in one iteration, which the pass `unroll` makes; 0 leaves the choice to the assembler.
     pub unroll: u8,
 }
 
@@ -187,6 +187,14 @@ pub enum OpKind {
     Select,
     /// `fma a, b, c` : a * b + c rounded once.
     Fma,
+    /// `asm "text" "constraints" inputs.. [, value]` : the value, which stands for the PTX where there is none; passes
+    /// leave out one of the two. See [`asm`](super::asm) about the constraints.
+    Asm {
+        /// PTX of one element: `$0` is the result, `$1` the first input.
+        text: String,
+        /// The register of each operand, the result's first.
+        constraints: String,
+    },
     /// To the result's dtype: float to int saturates and NaN gives 0, int to int wraps, to bool is `!= 0`.
     Cast,
     /// The same bits as another dtype of the same width.
@@ -218,7 +226,7 @@ pub enum OpKind {
     Store,
     /// `atomic_rmw p, value [, mask]` : gives the old value; zero where the mask is false.
     AtomicRmw(AtomicOp),
-    /// `atomic_cas p, expected, new` : gives the old value.
+    /// `atomic_cas p, expected, new [, mask]` : gives the old value; zero where the mask is false.
     AtomicCas,
     /// The address of a view's first element, as a scalar pointer.
     ViewPtr,
@@ -245,6 +253,12 @@ pub enum OpKind {
         reverse: bool,
         /// How two elements combine.
         combine: Combine,
+    },
+    /// `gather axis x, index` : for each element of the index, an integer, the element of `x` that is there along the
+    /// axis, at the same coordinates along the others; zero where there is none. Extents differ along the axis only.
+    Gather {
+        /// The axis that the index counts along.
+        axis: u8,
     },
     /// `dot a, b, acc` : acc + a b, with a `[M, K]`, b `[K, N]`, acc `[M, N]`.
     Dot {
@@ -315,6 +329,8 @@ mod traits {
     pub(super) const LOOP: u16 = 1 << 11;
     /// It ends a region.
     pub(super) const TERMINATOR: u16 = 1 << 12;
+    /// Threads exchange elements for it, within a warp or through shared memory.
+    pub(super) const EXCHANGE: u16 = 1 << 13;
 }
 
 impl OpKind {
@@ -330,6 +346,7 @@ impl OpKind {
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
+            | OpKind::Asm { .. }
             | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd
@@ -340,12 +357,12 @@ impl OpKind {
             | OpKind::Transpose { .. } => PURE | VIEW,
             OpKind::Join
             | OpKind::Split
-            | OpKind::ConvertLayout
             | OpKind::ViewPtr
             | OpKind::ViewDim(_)
             | OpKind::ViewStride(_)
             | OpKind::Dot { .. } => PURE,
-            OpKind::Reduce { .. } | OpKind::Scan { .. } => PURE | COLLECTIVE,
+            OpKind::Reduce { .. } | OpKind::Scan { .. } => PURE | COLLECTIVE | EXCHANGE,
+            OpKind::ConvertLayout | OpKind::Gather { .. } => PURE | EXCHANGE,
             OpKind::Load => POINTERS | CACHE,
             OpKind::Store => POINTERS | POINTER_WRITE | CACHE | EFFECT,
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => POINTERS | POINTER_WRITE | ATOMIC | EFFECT,
@@ -398,6 +415,12 @@ impl OpKind {
         self.has(traits::COLLECTIVE)
     }
 
+    /// Whether threads exchange elements for it, within a warp or through shared memory: `reduce`, `scan`, `gather`,
+    /// `convert_layout`. Those of a `dot` are its plan's.
+    pub fn is_exchange(&self) -> bool {
+        self.has(traits::EXCHANGE)
+    }
+
     /// Whether it reads or writes global memory at pointers, its first operand: `load`, `store`, atomics.
     pub fn is_pointer_access(&self) -> bool {
         self.has(traits::POINTERS)
@@ -417,9 +440,10 @@ impl OpKind {
     /// go without that operand. None for ops that take no mask.
     pub fn mask_operand(&self) -> Option<usize> {
         match self {
-            OpKind::AtomicCas => None,
             OpKind::Load => Some(1),
-            // A value stands between the pointers and the mask.
+            // Two values stand between the pointers and the mask.
+            OpKind::AtomicCas => Some(3),
+            // One value does.
             kind => kind.is_pointer_write().then_some(2),
         }
     }
@@ -450,7 +474,7 @@ impl OpKind {
         match self {
             OpKind::Unary(op) => op.is_expensive(),
             OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
-            OpKind::Dot { .. } => true,
+            OpKind::Dot { .. } | OpKind::Gather { .. } | OpKind::Asm { .. } => true,
             kind => kind.is_collective() || !kind.is_pure(),
         }
     }

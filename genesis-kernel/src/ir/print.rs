@@ -12,10 +12,10 @@
 //! TYPE      f32 | f32[128x64] | *f32[1024] | view<f32,2>
 //! OP        [%r, .. =] HEAD [%operand, ..] [: TYPE, ..]      one type for each result
 //! HEAD      const LITERAL | iota | program_id AXIS | num_programs AXIS | neg .. | add .. | cmp lt
-//!           | select | fma | cast | bitcast | broadcast | expand_dims AXIS | reshape
+//!           | select | fma | asm "text" "=r,r" | cast | bitcast | broadcast | expand_dims AXIS | reshape
 //!           | transpose [1, 0] | join | split | ptr_add | load [once] | store [kept] | atomic_rmw add | atomic_cas
 //!           | view_ptr | view_dim AXIS | view_stride AXIS | view_load | view_store
-//!           | reduce add AXIS | scan add AXIS [reverse] | dot ieee | assert "text" | print "text"
+//!           | reduce add AXIS | scan add AXIS [reverse] | gather AXIS | dot ieee | assert "text" | print "text"
 //!           | multiple_of N | convert_layout | yield | return
 //! LITERAL   3 | 1.5 | inf | -inf | nan | true | bits 0x7fc00001
 //! ```
@@ -340,7 +340,9 @@ fn head(kind: &OpKind) -> String {
             let reverse = if *reverse { " reverse" } else { "" };
             format!("scan {}{axis}{reverse}", combine_name(*combine))
         }
+        OpKind::Gather { axis } => format!("gather {axis}"),
         OpKind::Dot { precision } => format!("dot {}", precision.name()),
+        OpKind::Asm { text, constraints } => format!("asm {text:?} {constraints:?}"),
         OpKind::Assert { message } => format!("assert {message:?}"),
         OpKind::Print { format } => format!("print {format:?}"),
         OpKind::MultipleOf(n) => format!("multiple_of {n}"),
@@ -381,6 +383,7 @@ fn bare_name(kind: &OpKind) -> &'static str {
         | OpKind::Unary(_)
         | OpKind::Binary(_)
         | OpKind::Compare(_)
+        | OpKind::Asm { .. }
         | OpKind::ExpandDims { .. }
         | OpKind::Transpose { .. }
         | OpKind::AtomicRmw(_)
@@ -388,6 +391,7 @@ fn bare_name(kind: &OpKind) -> &'static str {
         | OpKind::ViewStride(_)
         | OpKind::Reduce { .. }
         | OpKind::Scan { .. }
+        | OpKind::Gather { .. }
         | OpKind::Dot { .. }
         | OpKind::Assert { .. }
         | OpKind::Print { .. }

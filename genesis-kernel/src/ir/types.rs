@@ -151,6 +151,17 @@ impl DType {
         matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
+    /// The unsigned integer of as many bits as an integer.
+    pub fn unsigned(self) -> DType {
+        match self {
+            DType::I8 => DType::U8,
+            DType::I16 => DType::U16,
+            DType::I32 => DType::U32,
+            DType::I64 => DType::U64,
+            dtype => dtype,
+        }
+    }
+
     /// Whether it is an unsigned integer.
     pub fn is_unsigned_int(self) -> bool {
         self.is_int() && !self.is_signed_int()

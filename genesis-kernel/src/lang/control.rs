@@ -1,6 +1,7 @@
 //! Control flow, assertions and printing.
 
-use super::{Element, Ptr, PtrMut, Tile, typed};
+use super::operators::Values;
+use super::{Element, Number, Ptr, PtrMut, Tile, typed};
 
 /// The condition of an `if` or a `while`.
 #[diagnostic::on_unimplemented(
@@ -64,6 +65,37 @@ impl<S> Assertion for Tile<bool, S> {}
 
 /// `device_assert!(cond, "message")`: stops the program where the condition does not hold.
 pub fn device_assert<C: Assertion>(_cond: C) {}
+
+/// The inputs of `inline_asm!`: numbers, each a scalar or a tile.
+#[diagnostic::on_unimplemented(
+    message = "`inline_asm!` takes numbers and tiles of them, at most 8, these are `{Self}`",
+    note = "read memory with `load` first"
+)]
+pub trait AsmInputs {}
+
+macro_rules! asm_inputs {
+    ($(($($x:ident),*))*) => {$(
+        impl<$($x: Values),*> AsmInputs for ($($x,)*) {}
+    )*};
+}
+asm_inputs! {
+    () (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) (A, B, C, D, E, F, G)
+    (A, B, C, D, E, F, G, H)
+}
+
+/// `inline_asm!("text", "constraints", x, y, value)`: PTX for each element of the inputs, where `$0` is the result and
+/// `$1` the first input. The CPU and the interpreter compute the last argument instead, whose type is that of the
+/// result. The text has no effect but its result, and is the same function of its inputs.
+///
+/// ```text
+/// inline_asm!("lop3.b32 $0, $1, $2, $3, 0x96;", "=r,r,r,r", x, y, z, x ^ y ^ z)
+/// ```
+///
+/// Constraints are those of LLVM, the result's first: `h`, `r` and `l` for numbers of 16, 32 and 64 bits, `f` for f32 and
+/// `d` for f64.
+pub fn inline_asm<X: AsmInputs, V: Values<Element: Number>>(_inputs: X, value: V) -> V {
+    value
+}
 
 /// What `device_print!` can print.
 #[diagnostic::on_unimplemented(

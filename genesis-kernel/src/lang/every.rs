@@ -61,6 +61,7 @@ fn memory<T: Number, const N: usize>(x: Ptr<T>, out: PtrMut<T>, n: i64, sums: Pt
     let bits = atomic_and(sums, 7) | atomic_or(sums, 1) ^ atomic_xor(sums, 3);
     atomic_xchg(sums + i, old);
     atomic_cas(sums, 0, bits);
+    atomic_cas(sums + i, old, 3, mask);
     store(out - 1 + n, T::ZERO);
 }
 
@@ -79,7 +80,9 @@ fn reductions<const M: usize, const N: usize>(
     if any(a > 0.0, 0) && !all(c > 0.0, 0) || xor_sum(argmax(e, 0), 0) == 0 {
         store(at, b);
     }
-    out.store([0], a + c + d);
+    let best = gather(v, argmax(v, 1).col(), 1).squeeze(1);
+    let first = gather(v, arange::<3>().row().to::<u8>().broadcast_to::<M, 3>(), 1);
+    out.store([0], a + c + d + best + sum(first, 1) + sum(softmax(v, 1), 1));
 }
 
 #[kernel]
@@ -99,8 +102,11 @@ fn math<const N: usize>(x: View<f32, 1>, out: ViewMut<f32, 1>, k: i64) {
     let c = fma(a, b, 1.0) + minimum(a, 0.0) + maximum(1.0, b) + minimum_num(a, b);
     let d = maximum_num(c, 2) + clamp(c, 0.0, 6.0) - v % 3.0;
     let e = where_(is_nan(d) | is_inf(d), 0.0, d) + where_(is_finite(v), v, -1.0);
-    let n = umulhi(cdiv(k, 3) << 2 >> 1, 5) & 255;
+    let n = umulhi(cdiv(k, 3) << 2 >> 1, 5) & 255 | ffs(k) ^ brev(k);
+    let e = where_(signbit(e), ldexp(e, 2), ldexp(v, arange::<N>())) + ldexp(2.0_f32, n);
     let f = where_(k > 3, e, n as f32) + square(v) + scale(2.5_f32, 0.5);
+    let g = inline_asm!("add.f32 $0, $1, $2;", "=f,f,f", f, a, f + a) * 0.0;
+    let f = f + g;
     out.store([0], -f / (f + 1.0) + exp(1.0_f32) + f32::EPSILON + f32::MIN_POSITIVE * PI);
 }
 
@@ -150,6 +156,8 @@ fn random<const N: usize>(out: ViewMut<f32, 1>, seed: u64) {
         let (i, j) = grouped(tile, 5, 2, 8);
         let at = (i * 2 + j) * N + arange::<N>();
         let bits = randint(seed, at).to::<f32>() + randint(7, at, 0, 10).to::<f32>();
+        let (a, b, c, d) = randint4x(seed, at);
+        let bits = bits + (a ^ b ^ c ^ d).to::<f32>();
         out.store([tile * N], rand(seed, at) + randn(seed, at) + bits);
     }
 }

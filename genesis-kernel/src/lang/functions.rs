@@ -417,6 +417,17 @@ where
     typed()
 }
 
+/// [`atomic_cas`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_cas_masked<P, E, V, M>(_ptr: P, _expected: E, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Number>,
+    E: Stored<P::Element, P::Shape>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
 // Reductions and scans.
 
 /// The sum along an axis.
@@ -528,6 +539,11 @@ pub fn cumprod_reverse<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(
     x: X,
     _reverse: bool,
 ) -> X {
+    x
+}
+
+/// `exp(x)` of each element over their sum along an axis; the largest element is subtracted first.
+pub fn softmax<const AXIS: usize, X: Scannable<AXIS, Element: Float>>(x: X) -> X {
     x
 }
 
@@ -723,6 +739,16 @@ pub fn randn<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
 
 /// 32 random bits, as u32: number `offset` of the sequence of `seed`.
 pub fn randint<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<u32> {
+    typed()
+}
+
+/// Four times 32 random bits, as u32, of one computation: number `offset` of the sequence of `seed`. The first is what
+/// [`randint`] gives.
+#[allow(clippy::type_complexity, reason = "the four have the one type")]
+pub fn randint4x<S: Seed, O: Offsets>(
+    _seed: S,
+    _offset: O,
+) -> (O::With<u32>, O::With<u32>, O::With<u32>, O::With<u32>) {
     typed()
 }
 

@@ -406,6 +406,12 @@ pub fn has_sign<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<bool, S> {
     }
 }
 
+/// Whether the sign bit is set.
+#[device]
+pub fn signbit_of<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<bool, S> {
+    has_sign(x)
+}
+
 /// The magnitude of `x` with the sign bit of `y`.
 #[device]
 pub fn copysign_of<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {

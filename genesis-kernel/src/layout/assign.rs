@@ -146,6 +146,12 @@ fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
                 }
                 _ => continue,
             },
+            OpKind::Gather { .. } => match lir.gather(op) {
+                Some(plan) if !plan.stays_in_block => {
+                    "this gathers from the tile of another block of a cluster"
+                }
+                _ => continue,
+            },
             OpKind::AtomicRmw(_) | OpKind::AtomicCas
                 if uses[data.results[0].index()] > 0
                     && to.is_none_or(|layout| layout.free_blocks() != 0) =>

@@ -328,6 +328,10 @@ impl<'f> Infer<'f> {
             OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Join | OpKind::Split => {
                 self.spread_forward(op, value, layout, work);
             }
+            OpKind::Gather { .. } if from_result || value == data.operands[1] => {
+                work.push((data.operands[1], Arc::clone(layout)));
+                work.push((data.results[0], Arc::clone(layout)));
+            }
             OpKind::Dot { .. } if from_result || value == data.operands[2] => {
                 work.push((data.operands[2], Arc::clone(layout)));
                 work.push((data.results[0], Arc::clone(layout)));

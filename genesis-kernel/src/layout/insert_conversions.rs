@@ -223,6 +223,7 @@ fn requirements(
         OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Join | OpKind::Split => {
             vec![infer.forward_operand(op); n]
         }
+        OpKind::Gather { .. } => vec![infer.layout_or_default(data.operands[0]), own().cloned()],
         OpKind::Dot { .. } => {
             let operand = |i: usize| dot_operand(infer, op, i);
             vec![operand(0), operand(1), own().cloned()]

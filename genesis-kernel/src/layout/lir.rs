@@ -8,6 +8,7 @@
 //! * `broadcast`, `expand_dims`, `reshape` and `transpose` only rename registers
 //!   ([`LayoutIr::view_registers`]), `join` and `split` likewise: the new axis is register bit 0 of
 //!   the joined tile, or wherever the split tile has it;
+//! * `gather` has its index's layout, and takes its tile in any;
 //! * `reduce` gives the slice of its operand's layout, replicated over what was reduced;
 //! * loop-carried values and results of `if` keep one layout;
 //! * `dot` has its accumulator's layout; see [`DotPlan`] for its operands.
@@ -17,6 +18,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::convert::{self, Conversion};
+use super::gather::GatherPlan;
 use super::linear::{LinearLayout, Reduction};
 use super::scratch::{SharedAccess, SharedPlan};
 use crate::ir::print::names;
@@ -390,6 +392,15 @@ impl LayoutIr {
             // A scalar made from a tile of one element.
             None => Some(vec![0]),
         }
+    }
+
+    /// The way of a `gather`.
+    pub(crate) fn gather(&self, op: Op) -> Option<GatherPlan> {
+        let data = self.func.op(op);
+        let OpKind::Gather { axis } = data.kind else { return None };
+        let (x, result) = (data.operands[0], data.results[0]);
+        let bits = element_bits(self.func.ty(x));
+        Some(GatherPlan::new(self.layout(x)?, self.layout(result)?, axis as usize, bits))
     }
 
     /// The way of a `convert_layout`.

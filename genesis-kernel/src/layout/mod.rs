@@ -10,6 +10,7 @@ mod choose_warps;
 mod coalesce;
 pub mod convert;
 pub mod f2;
+mod gather;
 mod infer;
 mod insert_conversions;
 pub mod linear;
@@ -29,6 +30,7 @@ pub mod warp_specialization;
 pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block, view_registers};
+pub(crate) use gather::GatherPlan;
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub(crate) use lir::WIDEST_ACCESS;
 pub use lir::{

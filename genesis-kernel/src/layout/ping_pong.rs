@@ -31,8 +31,7 @@ pub fn ping_pong_loop(lir: &LayoutIr) -> Option<Op> {
     let is_share = |op: Op| matches!(func.op(op).kind, OpKind::For(_));
     // What would need memory, or a barrier, that the other set uses too.
     let meets = |op: Op| match &func.op(op).kind {
-        OpKind::ConvertLayout => true,
-        kind if kind.is_collective() || kind.is_atomic() => true,
+        kind if kind.is_exchange() || kind.is_atomic() => true,
         OpKind::Dot { .. } => !lir.dots.get(&op).is_some_and(|plan| {
             let is_shared = |operand: &DotOperand| matches!(operand, DotOperand::Shared(_));
             matches!(plan.unit, DotUnit::Wgmma(_)) && is_shared(&plan.a) && is_shared(&plan.b)

@@ -219,6 +219,7 @@ impl Simulation<'_> {
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
+            OpKind::Gather { .. } => self.gather(op),
             OpKind::Dot { .. } => self.dot(op),
             kind => panic!("not in layout IR: {kind:?}"),
         }
@@ -257,6 +258,32 @@ impl Simulation<'_> {
                 self.values[to.index()] = registers;
             }
         }
+    }
+
+    fn gather(&mut self, op: Op) {
+        let data = self.lir.func.op(op);
+        let (x, index, result) = (data.operands[0], data.operands[1], data.results[0]);
+        let plan = self.lir.gather(op).expect("tiles have layouts");
+        let bits = self.dtype(x).bytes() as u32 * 8;
+        let mut scratch: Vec<Option<u64>> = vec![None; (plan.bytes() * 8 / bits) as usize];
+        for t in 0..self.threads() {
+            each(&plan.store, bits, t, |reg, offset| {
+                scratch[offset] = Some(self.at(x, t, reg).bits);
+            });
+        }
+        let dtype = self.dtype(result);
+        self.set(result, |s, t, r| {
+            let at = place(t, r);
+            let row = f2::combine(&plan.reg, at.reg)
+                ^ f2::combine(&plan.lane, at.lane)
+                ^ f2::combine(&plan.warp, at.warp);
+            let wanted = u32::try_from(s.at(index, t, r).to_i64()).ok();
+            let Some(wanted) = wanted.filter(|&i| i < plan.extent) else {
+                return Scalar::zero(dtype);
+            };
+            let bits = scratch[(row + (wanted << plan.step)) as usize].expect("it was written");
+            Scalar { dtype, bits }
+        });
     }
 
     /// A value's registers after a way through shared memory.
@@ -385,10 +412,8 @@ impl Simulation<'_> {
             }
             for reg in 0..regs {
                 let operand = |s: &Self, i: usize| s.at(data.operands[i], t, reg);
-                let on = data.kind == OpKind::AtomicCas
-                    || data.operands.len() < 3
-                    || operand(self, 2).bits != 0;
-                if !on {
+                let mask = data.kind.mask_operand().filter(|&i| i < data.operands.len());
+                if mask.is_some_and(|i| operand(self, i).bits == 0) {
                     continue;
                 }
                 let address = operand(self, 0).bits;

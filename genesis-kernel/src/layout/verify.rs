@@ -63,6 +63,10 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
             gives(lir, sliced.as_ref(), results)
         }
         OpKind::Scan { .. } => equal(lir, operands.iter().chain(results)),
+        OpKind::Gather { .. } => match lir.gather(op) {
+            Some(plan) if !plan.stays_in_block => Err("it reads what other blocks hold".to_owned()),
+            _ => equal(lir, operands[1..].iter().chain(results)),
+        },
         OpKind::Join => {
             equal(lir, operands)?;
             let joined = lir.layout(operands[0]).map(|layout| layout.join());

@@ -86,6 +86,7 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
             let operands = [&plan.a, &plan.b].into_iter().filter_map(|o| o.registers());
             operands.filter_map(|o| o.staging.as_ref()).map(|staging| staging.bytes()).sum()
         }),
+        OpKind::Gather { .. } => lir.gather(op).map_or(0, |plan| plan.bytes()),
         kind if kind.is_collective() => REDUCTION_BYTES,
         _ => 0,
     });

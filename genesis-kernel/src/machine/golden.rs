@@ -202,6 +202,7 @@ const NO_PASSES: &[&str] = &[
     "layout/lir.rs",
     "layout/mma.rs",
     "layout/mod.rs",
+    "layout/gather.rs",
     "layout/ping_pong.rs",
     "layout/scratch.rs",
     "layout/simulate.rs",

@@ -309,8 +309,7 @@ impl Role<'_> {
                 Ok(())
             }
             _ => {
-                let exchanges = data.kind.is_collective() || data.kind == OpKind::ConvertLayout;
-                let needs = exchanges && self.launch.memory.scratch(op).is_some();
+                let needs = data.kind.is_exchange() && self.launch.memory.scratch(op).is_some();
                 if needs && !self.exchanged.remove(&op) {
                     return Err("its threads have exchanged nothing".to_owned());
                 }

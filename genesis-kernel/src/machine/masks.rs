@@ -216,12 +216,8 @@ impl KnownMasks<'_> {
     /// In which threads the accesses of an op with a mask are done. An atomic is an access a register, and is never left out.
     fn guards(&self, op: Op) -> Vec<Guard> {
         let data = self.lir.func.op(op);
-        let position = match data.kind {
-            OpKind::Load => 1,
-            OpKind::Store | OpKind::AtomicRmw(_) => 2,
-            _ => return Vec::new(),
-        };
-        let Some(&mask) = data.operands.get(position) else { return Vec::new() };
+        let position = data.kind.mask_operand();
+        let Some(&mask) = position.and_then(|i| data.operands.get(i)) else { return Vec::new() };
         let is_atomic = data.kind.is_atomic();
         let leaders: Vec<u32> = match is_atomic {
             true => (0..self.lir.num_regs(mask)).collect(),

@@ -15,6 +15,7 @@ pub mod expand_math;
 pub mod fold;
 pub mod fold_select;
 pub mod index_set_split;
+pub mod inline_asm;
 pub mod licm;
 pub(crate) mod math;
 pub mod pad;
@@ -24,6 +25,7 @@ pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub mod software_pipeline;
 pub mod tma;
+pub mod unroll;
 pub mod version;
 pub mod views;
 pub mod widen;
@@ -36,9 +38,11 @@ pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
 pub use fold::FOLD;
 pub use fold_select::FOLD_SELECT;
 pub use index_set_split::INDEX_SET_SPLIT;
+pub use inline_asm::{ASM_TEXT, ASM_VALUES};
 pub use licm::LICM;
 pub use pass::Pass;
 pub use peel::PEEL;
+pub use unroll::UNROLL;
 pub use version::VERSION;
 pub use widen::WIDEN;
 
@@ -46,14 +50,26 @@ pub use widen::WIDEN;
 pub static PIPELINE: &[Pass] = &[CONTRACT, FOLD, CSE, FOLD, CSE, LICM, DCE];
 
 /// What the interpreter's functions go through: only what decides their bits.
-pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
+pub static INTERPRETER: &[Pass] = &[ASM_VALUES, CONTRACT, EXPAND_MATH];
 
 /// What follows [`PIPELINE`] on the CPU.
-pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
+pub static EXACT: &[Pass] = &[ASM_VALUES, UNROLL, EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] =
-    &[WIDEN, VERSION, PEEL, INDEX_SET_SPLIT, FOLD_SELECT, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+pub static NVPTX: &[Pass] = &[
+    ASM_TEXT,
+    WIDEN,
+    VERSION,
+    PEEL,
+    INDEX_SET_SPLIT,
+    UNROLL,
+    FOLD_SELECT,
+    EXPAND_MATH_NVPTX,
+    FOLD,
+    CSE,
+    LICM,
+    DCE,
+];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///

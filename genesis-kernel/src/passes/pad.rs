@@ -76,14 +76,11 @@ impl Rewrite for Pad {
         let shape = first.map_or(Shape::SCALAR, |tile| tile.shape);
         match &data.kind {
             OpKind::Load if is_padded(shape) => pad_load(rebuild, op, region),
-            OpKind::Store | OpKind::AtomicRmw(_) if is_padded(shape) => {
+            kind if kind.is_pointer_write() && is_padded(shape) => {
                 mask_access(rebuild, op, region);
             }
-            OpKind::AtomicCas if is_padded(shape) => {
-                let message =
-                    format!("`atomic_cas` needs extents that are powers of two, not {shape}");
-                return Err(Diagnostic::new(message, data.loc)
-                    .help("make the tile larger, or use an atomic that takes a mask"));
+            OpKind::Gather { axis } if !shape.extent(*axis as usize).is_power_of_two() => {
+                pad_gather(rebuild, op, region, *axis as usize);
             }
             OpKind::Reduce { axis, combine } if !shape.extent(*axis as usize).is_power_of_two() => {
                 collect(self, rebuild, op, region, *axis as usize, *combine)?;
@@ -141,13 +138,36 @@ fn mask_access(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {
     let new: Vec<Value> = data.operands.iter().map(|&v| rebuild.get(v)).collect();
     let mut b = rebuild.at(op, region);
     let own = valid(&mut b, shape);
-    let mask = and(&mut b, new.get(2).copied(), own);
-    if let OpKind::AtomicRmw(kind) = data.kind {
-        let before = b.atomic_rmw(kind, new[0], new[1], mask);
-        rebuild.set(data.results[0], before);
-    } else {
-        b.store(new[0], new[1], mask);
+    let position = data.kind.mask_operand().unwrap_or(new.len());
+    let mask = and(&mut b, new.get(position).copied(), own);
+    match data.kind {
+        OpKind::AtomicRmw(kind) => {
+            let before = b.atomic_rmw(kind, new[0], new[1], mask);
+            rebuild.set(data.results[0], before);
+        }
+        OpKind::AtomicCas => {
+            let before = b.atomic_cas(new[0], new[1], new[2], mask);
+            rebuild.set(data.results[0], before);
+        }
+        _ => b.store(new[0], new[1], mask),
     }
+}
+
+/// What is asked for past the user's elements is asked for past the padding.
+fn pad_gather(rebuild: &mut Rebuild<'_>, op: Op, region: Region, axis: usize) {
+    let data = rebuild.old.op(op);
+    let extent = rebuild.old.tile(data.operands[0]).shape.extent(axis) as i64;
+    let [x, index] = [0, 1].map(|i| rebuild.get(data.operands[i]));
+    let mut b = rebuild.at(op, region);
+    // No narrower integer holds every extent, and a number past all of them.
+    let dtype = b.func.tile(index).dtype();
+    let index = if dtype.bits() < 32 { b.cast(index, DType::I32) } else { index };
+    let (dtype, shape) = (b.func.tile(index).dtype(), b.func.tile(index).shape);
+    let [extent, past] = [extent, -1].map(|n| b.full(Scalar::int(dtype, n), shape));
+    let valid = b.compare(Predicate::Lt, index, extent);
+    let index = b.select(valid, index, past);
+    let gathered = b.gather(x, index, axis);
+    rebuild.set(data.results[0], gathered);
 }
 
 fn pad_assert(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {

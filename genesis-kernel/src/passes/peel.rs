@@ -148,6 +148,10 @@ impl Plan {
         let next = results.pop().expect("the last one is the index");
         let rest: Vec<Value> = [next, upper, step].into_iter().chain(results).collect();
         func.op_mut(op).operands = rest;
+        if let OpKind::For(options) = &mut func.op_mut(op).kind {
+            // Of the few iterations that are left nobody wants copies.
+            options.unroll = 0;
+        }
         func.region_mut(at).ops.push(op);
     }
 

@@ -59,7 +59,7 @@ pub(super) fn has_runs(func: &Func) -> bool {
 }
 
 fn is_versioned(kind: &OpKind) -> bool {
-    let crosses_threads = kind.is_collective() || matches!(kind, OpKind::Dot { .. });
+    let crosses_threads = kind.is_exchange() || matches!(kind, OpKind::Dot { .. });
     let is_access = kind.mask_operand().is_some();
     is_access || *kind == OpKind::Return || (kind.is_pure() && !crosses_threads)
 }

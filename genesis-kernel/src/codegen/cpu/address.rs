@@ -213,17 +213,17 @@ impl Lower<'_> {
             Some(address @ Affine { start, step: Step::Dynamic(step) }) => {
                 let ways = self.if_unit(step, &mut |lower| vector(lower, start), &mut |lower| {
                     let ptrs = lower.spread_address(chunk, dtype, address);
-                    lower.gather(ptrs, align, mask, other)
+                    lower.gather_lanes(ptrs, align, mask, other)
                 });
                 e.phi(ty, &ways)
             }
             Some(address) => {
                 let ptrs = self.spread_address(chunk, dtype, address);
-                self.gather(ptrs, align, mask, other)
+                self.gather_lanes(ptrs, align, mask, other)
             }
             None => {
                 let ptrs = self.eval(chunk, operands[0], at)?;
-                self.gather(ptrs, align, mask, other)
+                self.gather_lanes(ptrs, align, mask, other)
             }
         };
         Ok(from_memory(e, dtype, loaded))
@@ -280,7 +280,7 @@ impl Lower<'_> {
         call
     }
 
-    fn gather(&self, ptrs: Val, align: u32, mask: Option<Val>, other: Val) -> Val {
+    pub(super) fn gather_lanes(&self, ptrs: Val, align: u32, mask: Option<Val>, other: Val) -> Val {
         let e = self.e;
         let lanes = e.lanes(e.type_of(ptrs));
         let mask = mask.unwrap_or_else(|| e.int(e.vec(e.i1(), lanes), 1));
@@ -400,7 +400,7 @@ impl Lower<'_> {
             let steps = e.const_steps(e.i64(), 0, step, chunk.lanes);
             let ptrs = e.gep(ty, first, steps);
             let zero = e.zero(e.vec(ty, chunk.lanes));
-            self.gather(ptrs, align, chunk.tail, zero)
+            self.gather_lanes(ptrs, align, chunk.tail, zero)
         };
         if tile.is_ptr() { loaded } else { from_memory(e, tile.dtype(), loaded) }
     }

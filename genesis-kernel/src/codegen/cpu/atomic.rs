@@ -65,22 +65,20 @@ impl Lower<'_> {
         let dtype = self.dtype(data.operands[0]);
         let operands = data.operands.iter().map(|&x| self.lanes_of(chunk, x));
         let operands = operands.collect::<Result<Vec<Val>, Error>>()?;
-        match data.kind {
-            OpKind::AtomicRmw(atomic) => {
-                let mask = operands.get(2).copied();
-                self.guarded(mask, dtype, &mut |lower| {
-                    lower.atomic_rmw(atomic, dtype, operands[0], operands[1])
-                })
-            }
-            _ => {
-                let e = self.e;
-                let bits = e.int_ty(dtype.bytes() as u32 * 8);
-                let expected = e.bitcast(to_memory(e, dtype, operands[1]), bits);
-                let new = e.bitcast(to_memory(e, dtype, operands[2]), bits);
-                let old = e.atomic_cas(operands[0], expected, new, Order::AcqRel);
-                Ok(from_memory(e, dtype, e.bitcast(old, e.memory_ty(dtype))))
-            }
-        }
+        let mask = data.kind.mask_operand().and_then(|position| operands.get(position)).copied();
+        self.guarded(mask, dtype, &mut |lower| match data.kind {
+            OpKind::AtomicRmw(atomic) => lower.atomic_rmw(atomic, dtype, operands[0], operands[1]),
+            _ => Ok(lower.atomic_cas(dtype, [operands[0], operands[1], operands[2]])),
+        })
+    }
+
+    fn atomic_cas(&self, dtype: DType, [ptr, expected, new]: [Val; 3]) -> Val {
+        let e = self.e;
+        let bits = e.int_ty(dtype.bytes() as u32 * 8);
+        let expected = e.bitcast(to_memory(e, dtype, expected), bits);
+        let new = e.bitcast(to_memory(e, dtype, new), bits);
+        let old = e.atomic_cas(ptr, expected, new, Order::AcqRel);
+        from_memory(e, dtype, e.bitcast(old, e.memory_ty(dtype)))
     }
 
     /// Runs code where the mask is true; zero elsewhere.

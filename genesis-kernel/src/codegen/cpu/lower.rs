@@ -138,6 +138,7 @@ impl Lower<'_> {
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
+            OpKind::Gather { .. } => self.gather(op),
             OpKind::Dot { .. } => self.dot(op),
             OpKind::For(_) => self.for_loop(op),
             OpKind::While => self.while_loop(op),

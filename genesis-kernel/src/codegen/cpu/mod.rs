@@ -28,6 +28,7 @@ mod differential;
 mod dot;
 #[cfg(test)]
 mod elementwise_tests;
+mod gather;
 mod jam;
 #[cfg(test)]
 mod kernel_tests;

@@ -42,6 +42,7 @@ pub(super) fn is_root(kind: &OpKind) -> bool {
         | OpKind::AtomicCas
         | OpKind::Reduce { .. }
         | OpKind::Scan { .. }
+        | OpKind::Gather { .. }
         | OpKind::Dot { .. }
         | OpKind::For(_)
         | OpKind::While
@@ -64,6 +65,7 @@ pub(super) fn is_root(kind: &OpKind) -> bool {
         | OpKind::Compare(_)
         | OpKind::Select
         | OpKind::Fma
+        | OpKind::Asm { .. }
         | OpKind::Cast
         | OpKind::Bitcast
         | OpKind::Broadcast
@@ -109,6 +111,7 @@ impl Plan {
         plan.number(func, &order);
         let costs = costs(func, &order);
         let rows = rows_of_indices(func, &order);
+        let gathered = gathered(func, &order);
         let mut readers: Vec<BTreeSet<Op>> = vec![BTreeSet::new(); func.n_values()];
         let mut repeated = vec![false; func.n_values()];
         let mut spread = vec![false; func.n_values()];
@@ -124,6 +127,7 @@ impl Plan {
                 plan.kept[v] = has_axes(func, result)
                     && plan.is_read[v]
                     && (is_root(&func.op(op).kind)
+                        || gathered[v]
                         || reshaped[v] && (costs[v] > CHEAP || func.tile(result).shape.rank() > 1)
                         || costly
                         || plan.must_keep(func, op, &readers[v], costs[v]));
@@ -235,6 +239,17 @@ fn widens(func: &Func, op: Op) -> bool {
     let tile = func.tile(data.operands[0]);
     let is_row = tile.shape.extents().last().is_some_and(|&n| n > 1);
     is_row && matches!(tile.dtype(), DType::F16 | DType::BF16)
+}
+
+/// Of each value, whether it is read at places that are computed.
+fn gathered(func: &Func, order: &[Op]) -> Vec<bool> {
+    let mut gathered = vec![false; func.n_values()];
+    for &op in order {
+        if let OpKind::Gather { .. } = func.op(op).kind {
+            gathered[func.op(op).operands[0].index()] = true;
+        }
+    }
+    gathered
 }
 
 /// Whether an op computes addresses or indices: mostly those of a chunk's first lane, which are scalars, and

@@ -42,10 +42,7 @@ impl Lowering<'_> {
     pub(super) fn atomic(&mut self, op: Op, by: AtomicBy) -> Result<(), Error> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
-        let mask = match data.kind {
-            OpKind::AtomicRmw(_) => operands.get(2),
-            _ => None,
-        };
+        let mask = data.kind.mask_operand().and_then(|position| operands.get(position));
         let access = self.lir.access(op);
         let dtype = self.dtype(data.results[0]);
         let mut old = Vec::new();

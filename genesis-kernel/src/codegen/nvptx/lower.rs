@@ -158,6 +158,7 @@ impl<'a> Lowering<'a> {
             OpKind::Reduce { .. } => self.store_partial_results(part.op, to_cluster),
             OpKind::Scan { .. } => self.store_totals(part.op, to_cluster),
             OpKind::ConvertLayout => self.store_converted(part.op),
+            OpKind::Gather { .. } => self.store_gathered(part.op),
             OpKind::Dot { .. } => self.store_operands(part.op),
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.store_old_values(part.op),
             ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
@@ -170,6 +171,7 @@ impl<'a> Lowering<'a> {
             OpKind::Reduce { .. } => self.load_partial_results(part.op),
             OpKind::Scan { .. } => self.load_totals(part.op),
             OpKind::ConvertLayout => self.load_converted(part.op),
+            OpKind::Gather { .. } => self.load_gathered(part.op),
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.load_old_values(part.op),
             ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
         }
@@ -195,6 +197,7 @@ impl<'a> Lowering<'a> {
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
+            | OpKind::Asm { .. }
             | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd
@@ -212,6 +215,7 @@ impl<'a> Lowering<'a> {
             OpKind::ViewStride(axis) => self.view_part(op, |rank| 1 + rank + *axis as usize),
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
+            OpKind::Gather { .. } => self.finish_gather(op),
             OpKind::Dot { .. } => self.dot(op),
             OpKind::Assert { .. } => self.assert(op),
             OpKind::Print { .. } => self.print(op),

@@ -33,6 +33,7 @@ mod dequantize;
 mod dot;
 mod dsmem_store;
 mod float8;
+mod gather;
 mod integers;
 mod lower;
 mod lowering;

@@ -1,10 +1,13 @@
 //! Tests of the front end: hand-made and random syntax here, real kernels beside them.
 
 mod asts;
+mod bits;
 mod carets;
 mod control;
 mod functions;
 mod fuzz;
+mod gather;
+mod inline_asm;
 mod jumps;
 mod kernels;
 mod library;
@@ -12,3 +15,4 @@ mod order;
 mod ranges;
 mod refusals;
 mod runs;
+mod unroll;

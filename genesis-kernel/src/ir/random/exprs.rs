@@ -172,11 +172,12 @@ impl Maker {
     fn reshape_or_move(&mut self) {
         let Some(x) = self.pick(|ty| !ty.is_ptr()) else { return };
         let (_, shape) = self.data_type(x);
-        let value = match self.rng.below(5) {
+        let value = match self.rng.below(6) {
             0 => self.reshape(x, shape),
             1 => self.transpose(x, shape),
             2 => self.widen(x, shape),
             3 => self.join(x, shape),
+            4 => self.gather_along(x, shape),
             _ => self.split(x, shape),
         };
         if let Some(value) = value {
@@ -225,6 +226,26 @@ impl Maker {
         let mut build = self.build();
         let unit = build.expand_dims(x, axis);
         Some(build.broadcast(unit, to))
+    }
+
+    /// Elements at places that are computed, most of them inside of the tile.
+    fn gather_along(&mut self, x: Value, shape: Shape) -> Option<Value> {
+        if shape.is_scalar() {
+            return None;
+        }
+        let axis = self.rng.below(shape.rank());
+        let extent = self.rng.pick(&[shape.extent(axis), shape.extent(axis), 1, 3, 8]);
+        let to = shape.without(axis).with(axis, extent);
+        if to.numel() > self.most_elements() {
+            return None;
+        }
+        let dtype = self.rng.pick(&[DType::I64, DType::I32, DType::U32, DType::I8, DType::U8]);
+        let index = self.operand(dtype, to);
+        let mut build = self.build();
+        let most = (shape.extent(axis) as i64 + 1).min(i64::from(i8::MAX));
+        let most = build.full(Scalar::int(dtype, most), to);
+        let index = build.binary(BinaryOp::Rem, index, most);
+        Some(build.gather(x, index, axis))
     }
 
     fn join(&mut self, x: Value, shape: Shape) -> Option<Value> {

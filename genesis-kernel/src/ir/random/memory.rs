@@ -220,14 +220,13 @@ impl Maker {
         let out = self.add_output(dtype, programs * block.numel());
         let ptrs = self.block_pointers(out);
         let value = self.operand(dtype, block);
-        let is_pow2 = block.extents().iter().all(|e| e.is_power_of_two());
-        let cas = self.rng.chance(30) && (!self.options.wide || is_pow2 || self.rng.chance(5));
+        let (cas, is_masked) = (self.rng.chance(30), self.rng.chance(50));
+        let mask = is_masked.then_some(self.mask);
         let old = if cas {
             let expected = self.operand(dtype, block);
-            self.build().atomic_cas(ptrs, expected, value)
+            self.build().atomic_cas(ptrs, expected, value, mask)
         } else {
             let op = self.rng.pick(AtomicOp::ALL);
-            let mask = self.rng.chance(50).then_some(self.mask);
             self.build().atomic_rmw(op, ptrs, value, mask)
         };
         self.keep_above(old, &[value]);

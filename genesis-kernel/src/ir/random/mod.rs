@@ -411,7 +411,7 @@ mod tests {
             }
         }
         let wanted = "add and atomic_cas atomic_rmw bitcast broadcast cast cmp const cos div dot \
-                      exp expand_dims fma for if iota join load max mul neg program_id reduce rem \
+                      exp expand_dims fma for gather if iota join load max mul neg program_id reduce rem \
                       reshape return scan select shl shr split sqrt store sub transpose view_load \
                       view_store while xor yield";
         for word in wanted.split_whitespace() {

@@ -1,5 +1,6 @@
 //! Type rules of every op: what it takes and what it gives.
 
+use super::super::asm;
 use super::super::func::{Func, OpData};
 use super::super::number::Scalar;
 use super::super::ops::{AtomicOp, BinaryOp, Combine, DotPrecision, OpKind, UnaryOp};
@@ -19,6 +20,7 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::Compare(_) => rule.compare(),
         OpKind::Select => rule.select(),
         OpKind::Fma => rule.fma(),
+        OpKind::Asm { text, constraints } => rule.asm(text, constraints),
         OpKind::Cast => rule.cast(),
         OpKind::Bitcast => rule.bitcast(),
         OpKind::Broadcast => rule.broadcast(),
@@ -38,6 +40,7 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::ViewStore => rule.view_store(),
         OpKind::Reduce { axis, combine } => rule.reduce(*axis, *combine),
         OpKind::Scan { axis, combine, .. } => rule.scan(*axis, *combine),
+        OpKind::Gather { axis } => rule.gather(*axis),
         OpKind::Dot { precision } => rule.dot(*precision),
         OpKind::Assert { .. } => rule.assert(),
         OpKind::Print { .. } => rule.print(),
@@ -189,6 +192,21 @@ impl Rule<'_> {
         self.result_is(ty)
     }
 
+    fn asm(&self, text: &str, constraints: &str) -> Check {
+        let letters = asm::letters(constraints)?;
+        let inputs = letters.len() - 1;
+        asm::check_text(text, letters.len())?;
+        self.counts(inputs..=inputs + 1, 1)?;
+        let result = self.result()?;
+        ensure!(asm::fits(letters[0], result.dtype()), "`={}` is no {result}", letters[0]);
+        for (i, &letter) in letters[1..].iter().enumerate() {
+            let ty = self.any_data(i)?;
+            ensure!(ty.shape == result.shape, "operand {i} is {ty} for a result of {result}");
+            ensure!(asm::fits(letter, ty.dtype()), "`{letter}` is no {ty}");
+        }
+        if self.op.operands.len() > inputs { self.operand_is(inputs, result) } else { Ok(()) }
+    }
+
     fn cast(&self) -> Check {
         self.counts(1..=1, 1)?;
         let ty = self.any_data(0)?;
@@ -317,12 +335,13 @@ impl Rule<'_> {
     }
 
     fn atomic_cas(&self) -> Check {
-        self.counts(3..=3, 1)?;
+        self.counts(3..=4, 1)?;
         let ptr = self.pointer(0)?;
         let value = ptr.with_dtype(ptr.dtype());
         self.operand_is(1, value)?;
         self.operand_is(2, value)?;
         self.data(1, ATOMIC)?;
+        self.mask(3, ptr.shape)?;
         self.result_is(value)
     }
 
@@ -443,6 +462,17 @@ impl Rule<'_> {
     fn scan(&self, axis: u8, combine: Combine) -> Check {
         let types = self.combined(axis, combine)?;
         self.results_are(types.into_iter())
+    }
+
+    fn gather(&self, axis: u8) -> Check {
+        self.counts(2..=2, 1)?;
+        let (x, index) = (self.any_data(0)?, self.data(1, INT)?);
+        let (axis, rank) = (axis as usize, x.shape.rank());
+        ensure!(axis < rank, "shape {} has no axis {axis}", x.shape);
+        let (from, at) = (x.shape.extents(), index.shape.extents());
+        let fits = at.len() == rank && (0..rank).all(|i| i == axis || from[i] == at[i]);
+        ensure!(fits, "an index of shape {} along axis {axis} of {}", index.shape, x.shape);
+        self.result_is(x.with_shape(index.shape))
     }
 
     fn dot(&self, precision: DotPrecision) -> Check {

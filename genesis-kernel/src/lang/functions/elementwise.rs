@@ -2,7 +2,7 @@
 //! [`library`](super::super::library), and functions of bits.
 
 use super::super::operators::{Same, Sides, Values};
-use super::super::{Float, Int, Pair, typed};
+use super::super::{Broadcast, Float, Int, IntLiteral, Pair, Shape, Tile, typed};
 
 /// How many bits of an integer are set.
 pub fn popcount<X: Values<Element: Int>>(x: X) -> X {
@@ -12,6 +12,49 @@ pub fn popcount<X: Values<Element: Int>>(x: X) -> X {
 /// How many bits of an integer above its highest that is set are not; of 0 all.
 pub fn clz<X: Values<Element: Int>>(x: X) -> X {
     x
+}
+
+/// The place of the lowest bit of an integer that is set, counted from 1; 0 where none is.
+pub fn ffs<X: Values<Element: Int>>(x: X) -> X {
+    x
+}
+
+/// With the bits of an integer in the reverse order.
+pub fn brev<X: Values<Element: Int>>(x: X) -> X {
+    x
+}
+
+/// `x * 2^n`, rounded once; `n` is an integer, or a tile of them that fits.
+pub fn ldexp<X: Values<Element: Float, Shape: Broadcast<N::Shape>>, N: Powers>(
+    _x: X,
+    _n: N,
+) -> <<X::Shape as Broadcast<N::Shape>>::Out as Shape>::Of<X::Element> {
+    typed()
+}
+
+/// Exponents: an integer, a literal, or a tile of integers.
+#[diagnostic::on_unimplemented(
+    message = "the exponent of `ldexp` is an integer or a tile of them, this is `{Self}`",
+    note = "convert it with `.to::<i32>()`"
+)]
+pub trait Powers {
+    /// The shape; `()` for a scalar.
+    type Shape;
+}
+
+impl<T: Int> Powers for T {
+    type Shape = ();
+}
+impl Powers for IntLiteral {
+    type Shape = ();
+}
+impl<T: Int, S> Powers for Tile<T, S> {
+    type Shape = S;
+}
+
+/// Whether the sign bit of a float is set, of -0 and NaN too.
+pub fn signbit<X: Values<Element: Float>>(_x: X) -> X::With<bool> {
+    typed()
 }
 
 macro_rules! unary {

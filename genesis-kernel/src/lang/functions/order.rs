@@ -2,7 +2,8 @@
 
 use super::super::operators::Values;
 use super::super::reduce::{HasAxis, Scannable};
-use super::super::{Bool, Dim, Int, Logic, Number, One, Shape, Tile, typed};
+use super::super::shape::DropAxis;
+use super::super::{Axis, Bool, Dim, Element, Int, Logic, Number, One, Shape, Tile, typed};
 
 macro_rules! kept {
     ($($(#[$doc:meta])* $name:ident: $bound:ident;)*) => {$(
@@ -94,6 +95,31 @@ pub fn topk<const K: usize, const AXIS: usize, X: HasAxis<AXIS, Element: Number>
 
 /// How many elements of `x` are 0, 1, .., `BINS - 1`; others count nowhere: `histogram::<256>(x)`.
 pub fn histogram<const BINS: usize, X: Values<Element: Int>>(_x: X) -> Tile<i32, (Dim<BINS>,)> {
+    typed()
+}
+
+/// What says where a `gather` takes elements of a tile from: integers, in a shape that differs along the axis only.
+#[diagnostic::on_unimplemented(
+    message = "`{I}` does not say where to gather from `{Self}` along axis {AXIS}",
+    label = "this tile",
+    note = "the index is a tile of integers with the extents of the tile, but along the axis"
+)]
+pub trait GatheredBy<I, const AXIS: usize> {
+    /// The elements, in the index's shape.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, U: Int, S, R, O, const AXIS: usize> GatheredBy<Tile<U, R>, AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: DropAxis<S, Out = O> + DropAxis<R, Out = O>,
+{
+    type Out = Tile<T, R>;
+}
+
+/// For each element of the index the element of `x` that is there along an axis, at the same coordinates along the
+/// others: `gather(x, index, 1)`. Zero where there is none. Extents differ along the axis only.
+pub fn gather<const AXIS: usize, X: GatheredBy<I, AXIS>, I>(_x: X, _index: I) -> X::Out {
     typed()
 }
 

@@ -28,6 +28,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::Compare(_)
         | OpKind::Select
         | OpKind::Fma
+        | OpKind::Asm { .. }
         | OpKind::Cast
         | OpKind::Bitcast
         | OpKind::PtrAdd
@@ -43,7 +44,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::Scan { .. } => shapes::simplify(cx, op),
         OpKind::Load => masked_load(cx, op),
         OpKind::Store => masked_store(cx, op),
-        OpKind::AtomicRmw(_) => masked_atomic(cx, op),
+        OpKind::AtomicRmw(_) | OpKind::AtomicCas => masked_atomic(cx, op),
         OpKind::Assert { .. } => (operand_const(cx, op, 0) == Some(TRUE)).then(removed),
         OpKind::If => decided_branch(cx, op),
         OpKind::For(_) => short_loop(cx, op),
@@ -53,7 +54,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::NumPrograms(_)
         | OpKind::Join
         | OpKind::Split
-        | OpKind::AtomicCas
+        | OpKind::Gather { .. }
         | OpKind::ViewPtr
         | OpKind::ViewDim(_)
         | OpKind::ViewStride(_)
@@ -183,9 +184,10 @@ fn masked_store(cx: &mut Rewriter<'_>, op: Op) -> Option<Action> {
 }
 
 fn masked_atomic(cx: &mut Rewriter<'_>, op: Op) -> Option<Action> {
-    let mask = operand_const(cx, op, 2)?;
+    let position = cx.func.op(op).kind.mask_operand()?;
+    let mask = operand_const(cx, op, position)?;
     if mask == TRUE {
-        cx.func.op_mut(op).operands.truncate(2);
+        cx.func.op_mut(op).operands.truncate(position);
         return None;
     }
     Some(zero_result(cx, op))

@@ -1,0 +1,44 @@
+//! `gather(x, index, axis)`: elements along an axis, at places that are computed.
+
+use crate::diag::Diagnostic;
+use crate::ir::Shape;
+
+use super::arguments::Call;
+use super::broadcast::Class;
+use super::lower::{Lower, Res};
+use super::value::Val;
+
+/// `gather(x, index, axis)`
+pub(super) fn gather(lower: &mut Lower, call: &Call) -> Res {
+    let (x, soft) = lower.number("`gather`", &call.args[0])?;
+    let what = "the index of `gather`";
+    if !lower.number_dtype(what, &call.args[1])?.is_int() {
+        return Err(lower.wrong_class(what, Class::Int, &call.args[1]));
+    }
+    let (index, _) = lower.number(what, &call.args[1])?;
+    let [from, at] = [x, index].map(|value| lower.func.tile(value).shape);
+    if from.is_scalar() {
+        let found = lower.describe(&call.args[0].val);
+        return Err(lower.error(call.span, format!("`gather` needs a tile, this is {found}")));
+    }
+    let axis = call.axis(lower, 2, from.rank())?;
+    let is_other = |i: &usize| *i != axis && at.extent(*i) != from.extent(*i);
+    if at.rank() != from.rank() || (0..from.rank()).any(|i| is_other(&i)) {
+        return Err(mismatch(lower, call, [from, at], axis));
+    }
+    let value = lower.build().gather(x, index, axis);
+    Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
+}
+
+fn mismatch(lower: &Lower, call: &Call, [from, at]: [Shape; 2], axis: usize) -> Diagnostic {
+    let message = format!("`gather` along axis {axis} of {from} by an index of {at}");
+    let help = match at.rank() == from.rank() {
+        true => {
+            "extents of the index are those of the tile but along the axis; `.broadcast_to` repeats it"
+        }
+        false => {
+            "the index has as many axes as the tile; `.row()`, `.col()` and `.expand_dims(axis)` add one"
+        }
+    };
+    lower.error(call.args[1].span(), message).help(help)
+}

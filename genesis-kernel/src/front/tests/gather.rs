@@ -1,0 +1,199 @@
+//! Gathers along an axis and masked compare-and-swap: every dtype, on the interpreter, the CPU and emulated GPUs.
+
+use super::runs::{assembles, bytes, numbers, program_of, written};
+use crate::differential::everywhere;
+use crate::front::Hints;
+use crate::ir::{DType, InterpArg, Scalar};
+use crate::kernel::KernelDef;
+use crate::prelude::*;
+use crate::target::Target;
+
+/// `y[i, j] = x[i, index[i, j]]` and `z[j, i] = x'[index'[j, i], i]`.
+#[kernel]
+fn gathers<T: Element, I: Int, const M: usize, const N: usize, const K: usize>(
+    x: Ptr<T>,
+    index: Ptr<I>,
+    y: PtrMut<T>,
+    z: PtrMut<T>,
+) {
+    let v = load(x + (arange::<M>().col() * N + arange::<N>().row()));
+    let at = arange::<M>().col() * K + arange::<K>().row();
+    let i = load(index + at);
+    store(y + at, gather(v, i, 1));
+    store(z + trans(at), gather(v.trans(), i.trans(), 0));
+}
+
+/// Whole numbers of a dtype that are all different, as far as it has as many.
+fn different(dtype: DType, n: usize) -> Vec<u8> {
+    let number = |i: usize| match dtype {
+        DType::Bool => Scalar::int(dtype, (i % 3 == 1) as i64),
+        _ if dtype.is_float() => Scalar::float(dtype, (i % 200) as f64 + 1.0),
+        _ => Scalar::int(dtype, i as i64 + 1),
+    };
+    (0..n).flat_map(|i| number(i).bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+}
+
+fn check(dtype: DType, index: DType, [m, n, k]: [usize; 3]) {
+    // Some are before the first element, some past the last.
+    let place = |i: usize| (i * 7 % (n + 2)) as i64 - i64::from(index.is_signed_int());
+    let places: Vec<i64> = (0..m * k).map(place).collect();
+    let scalars = places.iter().map(|&at| Scalar::int(index, at));
+    let raw = scalars.flat_map(|s| s.bits.to_le_bytes()[..index.bytes()].to_vec()).collect();
+    let x = different(dtype, m * n);
+    let args = vec![
+        InterpArg::Buffer(dtype, x.clone()),
+        InterpArg::Buffer(index, raw),
+        written(dtype, m * k),
+        written(dtype, m * k),
+    ];
+    let consts = [m, n, k].map(|c| c as i64);
+    let memory = everywhere(program_of(&gathers::KERNEL, &[dtype, index], &consts, args));
+    let size = dtype.bytes();
+    let expected: Vec<u8> = (0..m * k)
+        .flat_map(|i| match usize::try_from(places[i]) {
+            Ok(at) if at < n => x[(i / k * n + at) * size..][..size].to_vec(),
+            _ => vec![0; size],
+        })
+        .collect();
+    assert_eq!(memory[2], expected, "{dtype} by {index}");
+    assert_eq!(memory[3], expected, "{dtype} by {index}, along columns");
+}
+
+#[test]
+fn every_dtype_is_gathered() {
+    for dtype in DType::ALL {
+        check(dtype, DType::I32, [4, 16, 8]);
+    }
+}
+
+#[test]
+fn every_integer_is_an_index() {
+    for index in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
+        check(DType::F32, index, [2, 32, 16]);
+    }
+}
+
+#[test]
+fn extents_need_not_be_powers_of_two() {
+    check(DType::F32, DType::I64, [3, 5, 7]);
+    check(DType::I16, DType::U8, [1, 200, 9]);
+    check(DType::BF16, DType::I8, [5, 100, 1]);
+    check(DType::F64, DType::I64, [1, 1, 3]);
+    check(DType::F32, DType::I32, [8, 256, 64]);
+}
+
+/// The middle axis of three, a whole row by another, and a tile that is computed.
+#[kernel]
+fn rows<const N: usize>(x: Ptr<i32>, y: PtrMut<i32>) {
+    let i = arange::<N>();
+    let v = load(x + i);
+    store(y + i, gather(v, N - 1 - i, 0));
+    store(y + N + i, gather(i * i, v.to::<i64>() & (N - 1), 0).to::<i32>());
+    let cube = v.reshape::<2, { N / 4 }, 2>();
+    let at = (cube + 1) % (N / 4).to::<i32>();
+    let middle = gather(cube, at, 1).reshape::<N>();
+    store(y + 2 * N + i, middle + sum(gather(v, arange::<1>(), 0), 0) * 0);
+    let mut w = v;
+    for step in range(0, 3) {
+        w = gather(w, (i + step) & (N - 1), 0);
+    }
+    store(y + 3 * N + i, w);
+}
+
+#[test]
+fn three_axes_and_loops_are_gathered() {
+    let x: Vec<i32> = (0..32).map(|i| (i * 5) % 23).collect();
+    let args = vec![InterpArg::Buffer(DType::I32, bytes(&x)), written(DType::I32, 128)];
+    let y = numbers::<i32>(&everywhere(program_of(&rows::KERNEL, &[], &[32], args))[1]);
+    let reversed: Vec<i32> = x.iter().rev().copied().collect();
+    assert_eq!(y[..32], reversed);
+    let squares: Vec<i32> = x.iter().map(|v| (v & 31) * (v & 31)).collect();
+    assert_eq!(y[32..64], squares);
+    let middle: Vec<i32> =
+        (0..32usize).map(|i| x[i / 16 * 16 + (x[i] as usize + 1) % 8 * 2 + i % 2]).collect();
+    assert_eq!(y[64..96], middle);
+    let moved: Vec<i32> = (0..32).map(|i| x[(i + 3) % 32]).collect();
+    assert_eq!(y[96..], moved);
+}
+
+/// Swaps of every second element, of a tile whose extent is no power of two.
+#[kernel]
+fn swaps<T: Number, const N: usize>(x: PtrMut<T>, old: PtrMut<T>) {
+    let i = arange::<N>();
+    store(old + i, atomic_cas(x + i, T::ONE, T::ZERO, i % 2 == 0));
+    atomic_cas(x + i, T::ONE, T::MAX, i > 3);
+}
+
+fn largest(dtype: DType) -> Scalar {
+    match dtype {
+        DType::F32 => Scalar::float(dtype, f64::from(f32::MAX)),
+        DType::F64 => Scalar::float(dtype, f64::MAX),
+        _ if dtype.is_signed_int() => Scalar::int(dtype, i64::MAX >> (64 - dtype.bits())),
+        _ => Scalar::int(dtype, -1),
+    }
+}
+
+#[test]
+fn swaps_are_masked() {
+    let wide = |dtype: &DType| dtype.bits() >= 32 && (dtype.is_int() || dtype.is_float());
+    for dtype in DType::ALL.into_iter().filter(wide) {
+        for n in [8_usize, 6] {
+            let number = |v: i64| match dtype.is_float() {
+                true => Scalar::float(dtype, v as f64),
+                false => Scalar::int(dtype, v),
+            };
+            let raw = |values: &[Scalar]| -> Vec<u8> {
+                values.iter().flat_map(|s| s.bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+            };
+            let x: Vec<Scalar> = (0..n).map(|i| number(if i == 2 { 5 } else { 1 })).collect();
+            let args = vec![InterpArg::BufferMut(dtype, raw(&x)), written(dtype, n)];
+            let memory = everywhere(program_of(&swaps::KERNEL, &[dtype], &[n as i64], args));
+            let old: Vec<Scalar> =
+                (0..n).map(|i| if i % 2 == 0 { x[i] } else { number(0) }).collect();
+            assert_eq!(memory[1], raw(&old), "{dtype}");
+            let most = largest(dtype);
+            let new = |i: usize| match i {
+                2 => x[2],
+                i if i % 2 == 0 => number(0),
+                i if i > 3 => most,
+                _ => number(1),
+            };
+            assert_eq!(memory[0], raw(&(0..n).map(new).collect::<Vec<_>>()), "{dtype}");
+        }
+    }
+}
+
+#[test]
+fn gathers_assemble() {
+    for dtype in [DType::F32, DType::Bool, DType::U8, DType::BF16, DType::F64, DType::F8E4M3] {
+        assembles(&gathers::KERNEL, &[dtype, DType::I64], &[4, 128, 32]);
+        assembles(&gathers::KERNEL, &[dtype, DType::U8], &[3, 20, 6]);
+    }
+    assembles(&rows::KERNEL, &[], &[256]);
+    assembles(&swaps::KERNEL, &[DType::F32], &[6]);
+}
+
+fn refusal(kernel: &KernelDef, dtypes: &[DType], consts: &[i64]) -> String {
+    let built = crate::front::build(kernel.ast, dtypes, consts, &Hints::default());
+    built.map_or_else(|error| error.to_string(), |_| "accepted".to_owned())
+}
+
+#[kernel]
+fn misfits<const M: usize, const N: usize>(y: PtrMut<f32>) {
+    let v = zeros::<f32, M, 8>();
+    store(y, sum(sum(gather(v, zeros::<i64, M, N>(), 1), 1), 0));
+}
+
+#[test]
+fn every_extent_along_the_axis_fits() {
+    assert_eq!(refusal(&misfits::KERNEL, &[], &[4, 3]), "accepted");
+}
+
+#[test]
+fn what_other_blocks_of_a_cluster_hold_is_refused() {
+    let hints = Hints { cluster: Some(2), num_warps: Some(4), ..Hints::default() };
+    let special = rows::KERNEL.specialize(&[], &[256], &hints).unwrap();
+    let error = special.compile(&Target::sm_90a()).unwrap_err().to_string();
+    assert!(error.contains("this gathers from the tile of another block of a cluster"), "{error}");
+    assert!(error.contains("cluster: 1"), "{error}");
+}
