@@ -223,13 +223,14 @@ fn run_tf32(device: Device) -> Result<()> {
     let products = [
         (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
         (&kernels::matmul::matmul_add_tf32::KERNEL, &[][..]),
-        (&kernels::matmul::matmul_add::KERNEL, &[DType::F32, DType::F32][..]),
+        (&kernels::matmul::matmul_add::KERNEL, &[DType::F32; 2][..]),
+        (&kernels::matmul::matmul_add_wide::KERNEL, &[DType::F32; 2][..]),
     ];
     for (kernel, dtypes) in products {
         // SAFETY: the views are over arrays that live, and only `c` is written.
         unsafe { kernel.launch(&stream, Grid::x(1), dtypes, &[64, 64, 32], &args)? };
     }
-    assert!(c.to_vec()?.iter().all(|&sum| sum == 3.0 * 128.0));
+    assert!(c.to_vec()?.iter().all(|&sum| sum == 4.0 * 128.0));
     Ok(())
 }
 

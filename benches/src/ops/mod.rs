@@ -8,6 +8,7 @@ mod attention;
 mod conv;
 mod elementwise;
 mod error;
+mod linear_loss;
 mod matmul;
 mod op;
 mod paged;
@@ -22,7 +23,8 @@ pub(crate) use op::{Launched, Missing, Op, Prepared, Setup};
 /// Every op.
 pub(crate) fn all() -> Vec<Op> {
     let groups = [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()];
-    [groups.concat(), attention::ops(), paged::ops(), conv::ops(), quantized::ops()].concat()
+    let more = [attention::ops(), paged::ops(), conv::ops(), quantized::ops(), linear_loss::ops()];
+    [groups.concat(), more.concat()].concat()
 }
 
 #[cfg(test)]
@@ -33,7 +35,7 @@ mod tests {
     use crate::name::CaseName;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 52] = [
+    const SMALL: [&str; 54] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -57,6 +59,8 @@ mod tests {
         "argmax/f32/20x100",
         "cross_entropy/bf16/20x100/fwd",
         "cross_entropy/f32/20x100/fwd+bwd",
+        "linear_cross_entropy/bf16/m20k16n100/fwd",
+        "linear_cross_entropy/f32/m20k16n100/fwd+bwd",
         "matmul/bf16/65/nn",
         "matmul/f16/65/nt",
         "matmul/f32/65/tn",
