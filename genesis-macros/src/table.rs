@@ -46,8 +46,8 @@ impl Signature {
 
     /// Whether a literal there takes the dtype of the other arguments.
     pub(crate) fn takes_literal(&self, index: usize) -> bool {
-        const NAMES: [&str; 10] =
-            ["a", "b", "c", "value", "other", "expected", "low", "high", "seed", "exponent"];
+        const NAMES: [&str; 9] =
+            ["a", "b", "c", "value", "other", "expected", "low", "high", "seed"];
         self.args.get(index).is_some_and(|name| NAMES.contains(name))
     }
 

@@ -3,9 +3,9 @@
 use genesis_kernel::prelude::*;
 
 #[kernel]
-fn ranks<const M: usize, const N: usize>(x: View<f32, 2>, y: ViewMut<f32, 2>) {
+fn ranks<const M: usize, const N: usize>(x: View<f32, 2>, y: ViewMut<f32, 1>) {
     let v = x.load::<M, N>([0, 0]);
-    y.store([0, 0], gather(v, arange::<N>(), 1));
+    y.store([0], gather(v, arange::<N>(), 1));
 }
 
 fn main() {}

@@ -2,7 +2,7 @@
 //! [`library`](super::super::library), and functions of bits.
 
 use super::super::operators::{Same, Sides, Values};
-use super::super::{Broadcast, Float, Int, IntLiteral, Pair, Shape, Tile, typed};
+use super::super::{Broadcast, Float, Int, Pair, Shape, typed};
 
 /// How many bits of an integer are set.
 pub fn popcount<X: Values<Element: Int>>(x: X) -> X {
@@ -24,32 +24,15 @@ pub fn brev<X: Values<Element: Int>>(x: X) -> X {
     x
 }
 
-/// `x * 2^n`, rounded once; `n` is an integer, or a tile of them that fits.
-pub fn ldexp<X: Values<Element: Float, Shape: Broadcast<N::Shape>>, N: Powers>(
+/// `x * 2^exponent`, rounded once; the exponent is an integer, or a tile of them that broadcasts with `x`.
+pub fn ldexp<X, N: Values<Element: Int>>(
     _x: X,
-    _n: N,
-) -> <<X::Shape as Broadcast<N::Shape>>::Out as Shape>::Of<X::Element> {
+    _exponent: N,
+) -> <<X::Shape as Broadcast<N::Shape>>::Out as Shape>::Of<X::Element>
+where
+    X: Values<Element: Float, Shape: Broadcast<N::Shape>>,
+{
     typed()
-}
-
-/// Exponents: an integer, a literal, or a tile of integers.
-#[diagnostic::on_unimplemented(
-    message = "the exponent of `ldexp` is an integer or a tile of them, this is `{Self}`",
-    note = "convert it with `.to::<i32>()`"
-)]
-pub trait Powers {
-    /// The shape; `()` for a scalar.
-    type Shape;
-}
-
-impl<T: Int> Powers for T {
-    type Shape = ();
-}
-impl Powers for IntLiteral {
-    type Shape = ();
-}
-impl<T: Int, S> Powers for Tile<T, S> {
-    type Shape = S;
 }
 
 /// Whether the sign bit of a float is set, of -0 and NaN too.

@@ -104,22 +104,20 @@ pub fn histogram<const BINS: usize, X: Values<Element: Int>>(_x: X) -> Tile<i32,
     label = "this tile",
     note = "the index is a tile of integers with the extents of the tile, but along the axis"
 )]
-pub trait GatheredBy<I, const AXIS: usize> {
-    /// The elements, in the index's shape.
-    type Out;
-}
+pub trait GatheredBy<I, const AXIS: usize> {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Element, U: Int, S, R, O, const AXIS: usize> GatheredBy<Tile<U, R>, AXIS> for Tile<T, S>
-where
-    Axis<AXIS>: DropAxis<S, Out = O> + DropAxis<R, Out = O>,
+impl<T: Element, U: Int, S, R, O, const AXIS: usize> GatheredBy<Tile<U, R>, AXIS> for Tile<T, S> where
+    Axis<AXIS>: DropAxis<S, Out = O> + DropAxis<R, Out = O>
 {
-    type Out = Tile<T, R>;
 }
 
 /// For each element of the index the element of `x` that is there along an axis, at the same coordinates along the
 /// others: `gather(x, index, 1)`. Zero where there is none. Extents differ along the axis only.
-pub fn gather<const AXIS: usize, X: GatheredBy<I, AXIS>, I>(_x: X, _index: I) -> X::Out {
+pub fn gather<const AXIS: usize, X: Values + GatheredBy<I, AXIS>, I: Values>(
+    _x: X,
+    _index: I,
+) -> I::With<X::Element> {
     typed()
 }
 
