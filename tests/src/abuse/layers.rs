@@ -170,6 +170,10 @@ fn losses(rows: &mut Vec<Row>) {
         CtcLoss { options } (t t us us); CosineSimilarity { dim eps } (t t);
         PairwiseDistance { p eps keepdim } (t t);
     }
+    rows.push(Row::new("LinearCrossEntropyLoss", |g| {
+        let (layer, options) = (Linear::new(g.v(), g.v(), g.at())?, g.v());
+        done(LinearCrossEntropyLoss { options }.forward(&g.tensor(), &layer, &g.tensor()))
+    }));
 }
 
 fn masks<'t>(g: &mut Gen, tensors: &'t [Option<Tensor>; 2]) -> Masks<'t> {
