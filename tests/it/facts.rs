@@ -32,8 +32,6 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("cross_entropy_bwd", DType::BF16, &[4096], None),
     ("logit_losses", DType::BF16, &[8192, 1024, 8, 0, 0, 0, 0], Some(16)),
     ("logit_losses", DType::BF16, &[16384, 2048, 8, 1, 1, 0, 0], Some(32)),
-    ("logit_losses_kept", DType::BF16, &[1, 8192], Some(4)),
-    ("logit_losses_kept", DType::BF16, &[1, 32_768], Some(16)),
     ("layer_norm", DType::BF16, &[1, 8192], Some(8)),
     ("layer_norm", DType::BF16, &[4, 1024], Some(4)),
     ("rms_norm", DType::BF16, &[1, 8192], Some(8)),

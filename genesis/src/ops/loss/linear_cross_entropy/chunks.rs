@@ -164,7 +164,10 @@ impl Chunks<'_> {
         let is_plain = weight.is_none() && softcap.is_none() && *smoothing == 0.0;
         let ignore = launch::number(DType::I64, *ignore as f64);
         let number = |value: f64| launch::number(wide, value);
-        let kept = KeptRows::of(&chip, m, v, dtype.bytes()).filter(|_| has_gradients && is_plain);
+        // Rows of one block that are longer spill: 880 bytes a thread at 8192 columns of bf16.
+        let fits = |kept: &KeptRows| kept.cluster.is_some() || kept.cols <= 4096;
+        let kept = KeptRows::of(&chip, m, v, dtype.bytes());
+        let kept = kept.filter(|kept| has_gradients && is_plain && fits(kept));
         if let Some(kept) = kept {
             let tensors = [(logits, true), (target, false), (slope, false), (losses, true)];
             let numbers = [ignore, number(*z_loss), flag, code];
