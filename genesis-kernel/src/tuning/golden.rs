@@ -147,7 +147,8 @@ fn reductions() {
                 }
             }
         }
-        let of_rows: [(_, fn(&Chip, usize, usize, usize) -> RowTile); 2] =
+        type OfRows = fn(&Chip, usize, usize, usize) -> RowTile;
+        let of_rows: [(_, OfRows); 2] =
             [("indices", RowTile::of_indices), ("scans", RowTile::of_scans)];
         for (what, of_rows) in of_rows {
             for (m, n) in
