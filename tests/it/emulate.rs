@@ -19,7 +19,7 @@ use genesis_kernel::target::Target;
 use genesis_kernel::{Error, Scalar};
 use rayon::prelude::*;
 
-use self::arguments::{SKIPPED, integer};
+use self::arguments::{OF_WINDOWS, SKIPPED, integer};
 use self::mutants::mutants;
 use crate::assemble::{dtypes, usual_consts};
 
@@ -105,10 +105,17 @@ impl Case {
         Case { kernel, dtype, consts, hints, shape, target, shares: 1 }.with_true_hints()
     }
 
-    /// Without promises about strides, and the extent of the innermost axis, that views do not keep.
+    /// Without promises about strides, and the extent of the innermost axis, that views do not keep, and about numbers
+    /// that are not those.
     fn with_true_hints(mut self) -> Case {
         for (param, hint) in self.kernel.ast.params.iter().zip(&mut self.hints.params) {
-            let TypeAst::View { rank, .. } = param.ty else { continue };
+            let TypeAst::View { rank, .. } = param.ty else {
+                let number = integer(self.kernel.name(), name_of(param), DType::I64).to_i64();
+                if matches!(param.ty, TypeAst::Scalar(_)) && number % 16 != 0 {
+                    hint.multiple_of = ParamHint::default().multiple_of;
+                }
+                continue;
+            };
             let dims = self.shape.dims_of(self.kernel, name_of(param), usize::from(rank));
             let inner = hint.unit_axis.map_or(dims.len() - 1, usize::from);
             let mut promised = strides(&dims, hint.unit_axis.map(usize::from));
@@ -655,7 +662,8 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn every_kernel_runs_without_races() {
-    let cases: Vec<Case> = [
+    let of_windows = OF_WINDOWS.map(|name| kernel(name).name());
+    let mut cases: Vec<Case> = [
         usual_cases(),
         meeting_cases(),
         listed(WIDE, &Target::sm_90a()),
@@ -666,6 +674,7 @@ fn every_kernel_runs_without_races() {
         vec![attention([128, 128, 64], 8), attention([256, 64, 64], 16)],
     ]
     .concat();
+    cases.retain(|case| !of_windows.contains(&case.kernel.name()));
     let (problems, skipped) = problems(&cases);
     println!("{} of {} ran; not {skipped:#?}", cases.len() - skipped.len(), cases.len());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
