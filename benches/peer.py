@@ -308,6 +308,21 @@ def cross_entropy(case):
     return {"torch": lambda i: torch.autograd.grad(F.cross_entropy(x[i], y), x[i])}
 
 
+def linear_cross_entropy(case):
+    m, k, n = case.dims
+    both = case.variant == "fwd+bwd"
+    x = case.each(lambda: case.randn(m, k, requires_grad=both))
+    # As in ours: logits of unit variance.
+    w = case.each(lambda: (case.randn(n, k) * k ** -0.5).requires_grad_(both))
+    y = torch.randint(0, n, (m,), device=DEVICE)
+    run = lambda loss, i: torch.autograd.grad(loss, (x[i], w[i])) if both else loss
+    eager = lambda a, b: F.cross_entropy(F.linear(a, b), y)
+    forms = {"torch": eager}
+    if ON_GPU:
+        forms["torch.compile"] = torch.compile(eager)
+    return {name: lambda i, form=form: run(form(x[i], w[i]), i) for name, form in forms.items()}
+
+
 def adamw(case):
     params = [case.randn(case.dims[0], requires_grad=True)]
     for p in params:
@@ -498,6 +513,7 @@ OPS = {
     "cumsum": unary(lambda x: x.cumsum(-1)),
     "argmax": unary(lambda x: x.argmax(-1)),
     "cross_entropy": cross_entropy,
+    "linear_cross_entropy": linear_cross_entropy,
     "matmul": product,
     "linear": linear,
     # Whole weights: what they cost that have as many numbers.

@@ -189,6 +189,9 @@ fn large(add: &mut Add<'_>) {
     for part in ["fwd", "fwd+bwd"] {
         add(format!("cross_entropy/bf16/8192x151936/{part}"), 2.0, Ratio(3.0));
     }
+    for part in ["fwd", "fwd+bwd"] {
+        add(format!("linear_cross_entropy/bf16/m8192k896n151936/{part}"), 1.2, Ratio(1.3));
+    }
     add(COMPILE_MATMUL.to_owned(), 4.0, Ratio(8.0));
 }
 
