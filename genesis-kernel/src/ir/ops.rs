@@ -188,7 +188,7 @@ pub enum OpKind {
     /// `fma a, b, c` : a * b + c rounded once.
     Fma,
     /// `asm "text" "constraints" inputs.. [, value]` : the value, which stands for the PTX where there is none; passes
-    /// leave out one of the two. See [`asm`](super::asm) about the constraints.
+    /// leave out one of the two. The module `ir::asm` checks the constraints.
     Asm {
         /// PTX of one element: `$0` is the result, `$1` the first input.
         text: String,
