@@ -1,13 +1,41 @@
 //! The tensors that a module owns: parameters, which are trained, and buffers, which are not.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// A tensor that is trained. A clone is the same parameter.
 #[derive(Clone, Debug)]
-pub struct Parameter(Tensor);
+pub struct Parameter {
+    tensor: Tensor,
+    shard: Option<Arc<Shard>>,
+}
+
+/// Which part of a larger tensor a parameter is, where several ranks have one each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shard {
+    /// The shape of the whole.
+    pub whole: Vec<usize>,
+    /// How it is cut.
+    pub cut: Cut,
+    /// The number of this part.
+    pub index: usize,
+    /// The number of parts.
+    pub count: usize,
+    /// Which part of a still larger tensor the whole is.
+    pub outer: Option<Arc<Shard>>,
+}
+
+/// How a tensor is cut into parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// Into equal parts along an axis.
+    Axis(usize),
+    /// Its elements in row-major order, into parts of one length; zeros follow the last element.
+    Flat,
+}
 
 impl Parameter {
     /// A leaf with these values, that requires a gradient.
@@ -16,23 +44,33 @@ impl Parameter {
     /// If the dtype is not a float.
     pub fn new(values: Tensor) -> Result<Parameter> {
         let leaf = if values.is_leaf() { values } else { values.detach() };
-        Ok(Parameter(leaf.requires_grad_(true)?))
+        Ok(Parameter { tensor: leaf.requires_grad_(true)?, shard: None })
     }
 
     /// A tensor that asks for no gradient.
     pub(crate) fn frozen(tensor: Tensor) -> Parameter {
-        Parameter(tensor)
+        Parameter { tensor, shard: None }
+    }
+
+    /// The same parameter, known to be a part of a larger one.
+    pub(crate) fn with_shard(self, shard: Shard) -> Parameter {
+        Parameter { shard: Some(Arc::new(shard)), ..self }
+    }
+
+    /// Which part of a larger tensor it is; none of a parameter that is whole.
+    pub fn shard(&self) -> Option<&Arc<Shard>> {
+        self.shard.as_ref()
     }
 
     /// The tensor.
     pub fn tensor(&self) -> &Tensor {
-        &self.0
+        &self.tensor
     }
 
     /// Puts another tensor in its place, for this owner only. [`Module::to_dtype`](crate::nn::Module::to_dtype) and
     /// [`Module::to_device`](crate::nn::Module::to_device) keep tied parameters tied.
     pub fn replace(&mut self, tensor: Tensor) {
-        self.0 = tensor;
+        self.tensor = tensor;
     }
 
     /// Asks for gradients, or freezes the parameter.
@@ -40,7 +78,7 @@ impl Parameter {
     /// # Errors
     /// If the dtype is not a float.
     pub fn set_requires_grad(&self, on: bool) -> Result<()> {
-        self.0.clone().requires_grad_(on).map(drop)
+        self.tensor.clone().requires_grad_(on).map(drop)
     }
 }
 
@@ -48,7 +86,7 @@ impl Deref for Parameter {
     type Target = Tensor;
 
     fn deref(&self) -> &Tensor {
-        &self.0
+        &self.tensor
     }
 }
 

@@ -1,11 +1,12 @@
 //! Several processes that call collectives and train together.
 //!
 //! A test of this file starts the test binary once for each rank, with one of the tests of
-//! `distributed::ranks`. Without a GPU each rank has a virtual one (`tests/driver`) and NCCL is
+//! `distributed::ranks` or its siblings. Without a GPU each rank has a virtual one (`tests/driver`) and NCCL is
 //! `tests/nccl`, over memory that the ranks share. On a machine with a GPU all ranks share it, with NCCL
 //! itself, which takes each for a machine of its own.
 
 mod ranks;
+mod sharded;
 
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
@@ -49,7 +50,10 @@ impl Launch {
         let children = (0..self.ranks)
             .map(|rank| {
                 let mut command = Command::new(std::env::current_exe()?);
-                let test = format!("distributed::ranks::{}", self.test);
+                let test = match self.test.contains("::") {
+                    true => format!("distributed::{}", self.test),
+                    false => format!("distributed::ranks::{}", self.test),
+                };
                 command.args([test.as_str(), "--exact", "--ignored", "--nocapture"]);
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
                 if is_virtual {
@@ -214,4 +218,45 @@ fn ranks_come_as_their_launcher_says() -> anyhow::Result<()> {
         ensure!(said.contains(&wants), "{said}");
     }
     Ok(())
+}
+
+#[test]
+fn gradients_of_collectives() -> anyhow::Result<()> {
+    Launch::new(2, "sharded::gradients").pass()
+}
+
+#[test]
+fn parameters_in_parts_train_as_whole_ones() -> anyhow::Result<()> {
+    for ranks in [2, 4, 8] {
+        Launch::new(ranks, "sharded::fully").pass()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn parameters_in_parts_take_their_part_of_the_memory() -> anyhow::Result<()> {
+    Launch::new(8, "sharded::memory").pass()
+}
+
+#[test]
+fn state_in_parts_trains_as_whole_state() -> anyhow::Result<()> {
+    Launch::new(2, "sharded::zero").pass()?;
+    Launch::new(4, "sharded::zero").pass()
+}
+
+#[test]
+fn layers_on_several_ranks_are_layers() -> anyhow::Result<()> {
+    Launch::new(2, "sharded::tensor_parallel").pass()?;
+    Launch::new(4, "sharded::tensor_parallel").pass()
+}
+
+#[test]
+fn tensor_parallel_blocks_in_parts() -> anyhow::Result<()> {
+    Launch::new(4, "sharded::two_axes").pass()
+}
+
+#[test]
+fn sums_in_order_have_the_bits_of_one_rank() -> anyhow::Result<()> {
+    Launch::new(2, "sharded::audit").pass()?;
+    Launch::new(4, "sharded::audit").pass()
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `op`, `apply` | what a differentiable operation is, and what runs one |
 //! | `tape`, `saved` | the tape: what a tensor, an op and a saved tensor are in it |
+//! | `rebuilt` | saved tensors whose memory is given up until a backward reads them |
 //! | `record`, `in_place` | what ops and writes in place put on it |
 //! | `backward` | the walk |
 //! | `hooks`, `callback`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
@@ -27,6 +28,7 @@ mod hook_list;
 mod hooks;
 mod in_place;
 pub(crate) mod op;
+mod rebuilt;
 mod record;
 mod saved;
 mod tape;
@@ -45,6 +47,7 @@ pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
 pub use hooks::HookHandle;
 pub(crate) use op::Kinds;
 pub use op::SavedTensors;
+pub(crate) use rebuilt::{Rebuilt, giving_up};
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

@@ -46,6 +46,17 @@ pub(super) enum Saving {
     Number(Arc<dyn Recompute>),
     /// Each goes on the list.
     Collect(Vec<Kept>),
+    /// Those in memory that is given up leave a number; the others are saved as outside of this.
+    GiveUp(Arc<dyn GivenUp>),
+}
+
+/// Memory that is given up after a forward, and made again when a backward reads it.
+pub(super) trait GivenUp: Send + Sync {
+    /// Notes a tensor that lies in such memory, and gives its number; none if it lies elsewhere.
+    fn claim(&self, kept: &Kept) -> Option<usize>;
+
+    /// As what the numbers are read.
+    fn again(self: Arc<Self>) -> Arc<dyn Recompute>;
 }
 
 thread_local! {
@@ -63,14 +74,29 @@ pub(super) struct Kept {
 
 /// Where a saved tensor is kept: as it is, outside of any checkpoint.
 fn pack(kept: Kept) -> Memory {
-    SAVING.with_borrow_mut(|stack| match stack.last_mut() {
-        None => Memory::Kept(kept),
-        Some(Saving::Number(part)) => Memory::Again(part.clone(), part.note(&kept)),
-        Some(Saving::Collect(list)) => {
-            list.push(kept.clone());
-            Memory::Kept(kept)
+    SAVING.with_borrow_mut(|stack| {
+        for saving in stack.iter_mut().rev() {
+            match saving {
+                Saving::Number(part) => return Memory::Again(part.clone(), part.note(&kept)),
+                Saving::Collect(list) => {
+                    list.push(kept.clone());
+                    break;
+                }
+                Saving::GiveUp(memory) => {
+                    if let Some(index) = memory.claim(&kept) {
+                        return Memory::Again(memory.clone().again(), index);
+                    }
+                }
+            }
         }
+        Memory::Kept(kept)
     })
+}
+
+/// Whether a checkpoint decides what becomes of tensors that are saved.
+pub(super) fn is_in_checkpoint() -> bool {
+    let decides = |saving: &Saving| !matches!(saving, Saving::GiveUp(_));
+    SAVING.with_borrow(|stack| stack.iter().any(decides))
 }
 
 /// Runs `f` with saved tensors treated like this; gives what was collected.
@@ -115,6 +141,30 @@ impl Kept {
 
     pub(super) fn shape(&self) -> &[usize] {
         self.layout.shape()
+    }
+
+    /// Whether it lies in this memory.
+    pub(super) fn is_in(&self, storage: &Arc<Storage>) -> bool {
+        Arc::ptr_eq(&self.storage, storage)
+    }
+
+    /// Where in its memory it lies.
+    pub(super) fn place(&self) -> Place {
+        Place { layout: self.layout.clone(), dtype: self.dtype }
+    }
+}
+
+/// A tensor apart from its memory.
+pub(super) struct Place {
+    layout: Layout,
+    dtype: DType,
+}
+
+impl Place {
+    /// The tensor at this place in the memory of another.
+    pub(super) fn within(&self, tensor: &Tensor) -> Kept {
+        let (storage, version) = (tensor.storage().clone(), tensor.version());
+        Kept { storage, layout: self.layout.clone(), dtype: self.dtype, version }
     }
 }
 

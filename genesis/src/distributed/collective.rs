@@ -35,6 +35,9 @@ impl ProcessGroup {
     /// does not reduce its dtype.
     #[track_caller]
     pub fn all_reduce(&self, x: &Tensor, op: ReduceOp) -> Result<()> {
+        if self.is_ordered && self.size() > 1 {
+            return self.all_reduce_in_order(x, op);
+        }
         let operands = Operands { name: "all_reduce", reads: &[], writes: &[x] };
         self.run(&operands, |of, stream| Ok(of.all_reduce(span(x)?, span(x)?, op, stream)?))
     }
@@ -45,6 +48,10 @@ impl ProcessGroup {
     /// As [`ProcessGroup::all_reduce`].
     #[track_caller]
     pub fn all_reduce_async(&self, x: &Tensor, op: ReduceOp) -> Result<Work> {
+        if self.is_ordered && self.size() > 1 {
+            self.all_reduce_in_order(x, op)?;
+            return Ok(Work::done(vec![x.clone()]));
+        }
         let operands = Operands { name: "all_reduce", reads: &[], writes: &[x] };
         self.run_beside(&operands, |of, stream| {
             Ok(of.all_reduce(span(x)?, span(x)?, op, stream)?)
@@ -132,6 +139,9 @@ impl ProcessGroup {
         self.check_parts("reduce_scatter", part, x)?;
         if matches!(self.shared.backend, Backend::Alone) {
             return part.copy_(&x.reshape(part.shape())?);
+        }
+        if self.is_ordered {
+            return self.reduce_scatter_in_order(x, part, op);
         }
         let operands = Operands { name: "reduce_scatter", reads: &[x], writes: &[part] };
         self.run(&operands, |of, stream| {

@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct ProcessGroup {
     pub(super) shared: Arc<Shared>,
+    /// Whether this handle adds in the order of ranks.
+    pub(super) is_ordered: bool,
 }
 
 /// Joins the group of all processes, as their launcher numbers them; each takes the GPU of its local rank.
@@ -109,7 +111,7 @@ impl ProcessGroup {
                 Error::op("distributed", format!("no thread to watch collectives: {why}"))
             })?;
         }
-        Ok(ProcessGroup { shared })
+        Ok(ProcessGroup { shared, is_ordered: false })
     }
 
     /// This process in the group.
@@ -165,7 +167,8 @@ impl ProcessGroup {
         let ranks = members.iter().map(|&member| self.shared.ranks[member]).collect();
         let (world, store) = (self.shared.world.clone(), self.shared.store.clone());
         let (name, device) = (name(color), self.device());
-        ProcessGroup::over(world, name, (ranks, rank), device, backend, store).map(Some)
+        let group = ProcessGroup::over(world, name, (ranks, rank), device, backend, store)?;
+        Ok(Some(ProcessGroup { is_ordered: self.is_ordered, ..group }))
     }
 
     /// The group of these ranks of this group; none for a process that is not among them. All processes of

@@ -25,6 +25,9 @@
 //! | `recorder`, `watch` | the last collectives of each rank, and who is missing when one does not end |
 //! | `mesh` | ranks along named axes |
 //! | `ddp`, `buckets` | data parallel training |
+//! | `zero`, `fully_shard` | the same with the optimizer's state, or all, in parts on the ranks |
+//! | [`functional`], `tensor_parallel` | collectives with gradients, and layers in parts on several ranks |
+//! | `ordered` | sums in the order of ranks, for audits |
 //!
 //! Collectives are called by all ranks of a group in the same order with equal shapes; with
 //! `GENESIS_CHECK_COLLECTIVES=1` that is checked before each, and the ranks that differ are named.
@@ -32,19 +35,30 @@
 mod buckets;
 mod collective;
 mod ddp;
+mod fully_shard;
+pub mod functional;
 mod group;
 mod mesh;
+mod ordered;
 mod recorder;
 mod shared;
 mod store;
+mod tensor_parallel;
 mod watch;
 mod work;
 mod world;
+mod zero;
 
 pub use ddp::{DdpOptions, DistributedDataParallel};
+pub use fully_shard::{FullyShard, FullyShardOptions};
 pub use genesis_kernel::runtime::nccl::{ReduceOp, nccl_version};
 pub use group::{ProcessGroup, init, init_world};
 pub use mesh::DeviceMesh;
 pub use store::Store;
+pub use tensor_parallel::{
+    ColumnParallelLinear, Parallel, RowParallelLinear, VocabParallelEmbedding, sum_gradients,
+    vocab_parallel_cross_entropy,
+};
 pub use work::Work;
 pub use world::World;
+pub use zero::{ZeroOptimizer, clip_grad_norm_};

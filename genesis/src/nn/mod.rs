@@ -41,7 +41,7 @@ mod weight;
 pub use genesis_macros::Module;
 
 pub use crate::ops::Activation;
-pub use crate::parameter::{Buffer, Parameter};
+pub use crate::parameter::{Buffer, Cut, Parameter, Shard};
 pub use activation::{
     Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu,
     LogSigmoid, LogSoftmax, Mish, PRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softmin,
@@ -87,7 +87,7 @@ pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
 };
-pub(crate) use replace::{Named, Replacement, named, replace};
+pub(crate) use replace::{Named, Replacement, buffers, handles, named, replace};
 pub use resize::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveAvgPoolNd, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d, AdaptiveMaxPoolNd, Upsample,

@@ -1,0 +1,169 @@
+//! ZeRO stage 1: each rank keeps the optimizer's state of some of the parameters.
+
+use genesis_kernel::runtime::nccl::ReduceOp;
+
+use super::group::ProcessGroup;
+use crate::autograd::no_grad;
+use crate::error::Result;
+use crate::nn::{Module, handles};
+use crate::optim::{Optimizer, State};
+use crate::tensor::Tensor;
+
+/// An optimizer of which each rank steps, and keeps the state of, some of the parameters.
+///
+/// Whole parameters are dealt out, the largest first to the rank that has least, so that every optimizer
+/// does what it does on one rank. Gradients are the same on all ranks, as
+/// [`DistributedDataParallel`](super::DistributedDataParallel) leaves them; after a step each parameter comes
+/// from the rank that stepped it.
+///
+/// # Examples
+/// ```
+/// use genesis::distributed::{ZeroOptimizer, init};
+/// use genesis::nn::{Linear, Module};
+/// use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+///
+/// let group = init()?;
+/// let model = Linear::new(8, 4, group.device())?;
+/// let options = AdamWOptions::default();
+/// let mut optimizer =
+///     ZeroOptimizer::new(model.named_parameters(), &group, |own| AdamW::new(own, options));
+/// optimizer.step()?;
+/// # Ok::<(), genesis::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ZeroOptimizer<O> {
+    optimizer: O,
+    parameters: Vec<Tensor>,
+    /// The rank that steps each.
+    owners: Vec<usize>,
+    group: ProcessGroup,
+}
+
+impl<O: Optimizer> ZeroOptimizer<O> {
+    /// Deals parameters out and makes the optimizer of this rank's.
+    pub fn new(
+        parameters: Vec<(String, Tensor)>,
+        group: &ProcessGroup,
+        make: impl FnOnce(Vec<(String, Tensor)>) -> O,
+    ) -> ZeroOptimizer<O> {
+        let sizes: Vec<usize> = parameters.iter().map(|(_, tensor)| tensor.numel()).collect();
+        let owners = deal(&sizes, group.size());
+        let own = parameters.iter().zip(&owners).filter(|(_, owner)| **owner == group.rank());
+        let optimizer = make(own.map(|(parameter, _)| parameter.clone()).collect());
+        let parameters = parameters.into_iter().map(|(_, tensor)| tensor).collect();
+        ZeroOptimizer { optimizer, parameters, owners, group: group.clone() }
+    }
+
+    /// The optimizer of this rank's parameters.
+    pub fn local(&self) -> &O {
+        &self.optimizer
+    }
+
+    /// Gives all ranks what each has stepped.
+    fn share(&self) -> Result<()> {
+        no_grad(|| {
+            let mut all = self.parameters.iter().zip(&self.owners);
+            all.try_for_each(|(parameter, owner)| self.group.broadcast(&parameter.detach(), *owner))
+        })
+    }
+}
+
+/// The rank of each parameter: the largest first, to the rank that has least so far.
+fn deal(sizes: &[usize], ranks: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(sizes[index]));
+    let (mut owners, mut held) = (vec![0; sizes.len()], vec![0usize; ranks]);
+    for index in order {
+        let least = (0..ranks).min_by_key(|&rank| held[rank]).unwrap_or(0);
+        owners[index] = least;
+        held[least] += sizes[index];
+    }
+    owners
+}
+
+impl<O: Optimizer> Optimizer for ZeroOptimizer<O> {
+    fn step(&mut self) -> Result<()> {
+        self.optimizer.step()?;
+        self.share()
+    }
+
+    fn step_unless(&mut self, found: &Tensor) -> Result<()> {
+        self.optimizer.step_unless(found)?;
+        self.share()
+    }
+
+    fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
+    fn lrs(&self) -> Vec<f64> {
+        self.optimizer.lrs()
+    }
+
+    fn set_lrs(&mut self, lrs: &[f64]) {
+        self.optimizer.set_lrs(lrs);
+    }
+
+    fn set_momentum(&mut self, momentum: f64) {
+        self.optimizer.set_momentum(momentum);
+    }
+
+    /// The state of this rank's parameters: each rank saves its own.
+    fn state_dict(&self) -> Result<State> {
+        self.optimizer.state_dict()
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        self.optimizer.load_state_dict(state)
+    }
+}
+
+/// Scales the gradients of a module whose parameters lie in parts on the ranks of a group so that the norm of all
+/// of them together is at most `max_norm`; gives the norm before.
+///
+/// Of a parameter that is whole on each rank the gradient is the same on all of them, and counts once.
+///
+/// # Numerics
+/// As [`clip_grad_norm_`](crate::optim::clip_grad_norm_), of order 2.
+/// # Errors
+/// If memory runs out, or a collective can't be made.
+pub fn clip_grad_norm_(module: &dyn Module, max_norm: f64, group: &ProcessGroup) -> Result<Tensor> {
+    use genesis_kernel::ir::DType::F32;
+    no_grad(|| {
+        let zero = Tensor::zeros(&[1], (F32, group.device()))?;
+        let (mut whole, mut parts) = (zero.clone(), zero.copy()?);
+        for (_, parameter) in handles(module) {
+            let Some(grad) = parameter.grad() else { continue };
+            let square = grad.detach().to_dtype(F32)?.square()?.sum()?.reshape(&[1])?;
+            let sum = if parameter.shard().is_some() { &mut parts } else { &mut whole };
+            *sum = sum.add(&square)?;
+        }
+        group.all_reduce(&parts, ReduceOp::Sum)?;
+        let norm = whole.add(&parts)?.sqrt()?.reshape(&[])?;
+        let factor = norm.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.minimum_scalar(1.0)?;
+        for (_, parameter) in handles(module) {
+            if let Some(grad) = parameter.grad() {
+                let scaled = grad.detach().mul(&factor.to_dtype(grad.dtype())?)?;
+                parameter.set_grad(Some(scaled));
+            }
+        }
+        Ok(norm)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::deal;
+
+    #[test]
+    fn parameters_are_dealt_evenly() {
+        let owners = deal(&[10, 7, 3, 4, 6, 0], 2);
+        let held = |rank| {
+            let of = owners.iter().zip([10, 7, 3, 4, 6, 0]).filter(|(owner, _)| **owner == rank);
+            of.map(|(_, size)| size).sum::<usize>()
+        };
+        assert_eq!([held(0), held(1)], [14, 16]);
+        assert!(deal(&[], 3).is_empty());
+        assert_eq!(deal(&[1], 3), [0]);
+    }
+}
