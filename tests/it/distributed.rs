@@ -7,6 +7,7 @@
 
 mod ranks;
 mod sharded;
+mod stages;
 
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
@@ -26,11 +27,13 @@ struct Launch {
     ranks: usize,
     test: &'static str,
     variables: Vec<(&'static str, String)>,
+    /// Where compiled kernels are kept, if not in a folder of these ranks alone.
+    cache: Option<PathBuf>,
 }
 
 impl Launch {
     fn new(ranks: usize, test: &'static str) -> Launch {
-        Launch { ranks, test, variables: Vec::new() }
+        Launch { ranks, test, variables: Vec::new(), cache: None }
     }
 
     fn with(mut self, name: &'static str, value: &str) -> Launch {
@@ -63,7 +66,8 @@ impl Launch {
                     command.env("NCCL_HOSTID", format!("rank{rank}"));
                     command.env("NCCL_SOCKET_IFNAME", "lo").env("NCCL_IB_DISABLE", "1");
                 }
-                command.env("GENESIS_CACHE_DIR", folder.path().join("cache"));
+                let cache = self.cache.clone().unwrap_or_else(|| folder.path().join("cache"));
+                command.env("GENESIS_CACHE_DIR", cache);
                 command.env("GENESIS_NUM_THREADS", "1");
                 let numbers = [
                     ("RANK", rank),
@@ -259,4 +263,33 @@ fn tensor_parallel_blocks_in_parts() -> anyhow::Result<()> {
 fn sums_in_order_have_the_bits_of_one_rank() -> anyhow::Result<()> {
     Launch::new(2, "sharded::audit").pass()?;
     Launch::new(4, "sharded::audit").pass()
+}
+
+#[test]
+fn attention_around_the_ranks() -> anyhow::Result<()> {
+    Launch::new(2, "stages::context").pass()?;
+    Launch::new(3, "stages::context").pass()
+}
+
+#[test]
+fn stages_train_as_a_whole_model() -> anyhow::Result<()> {
+    Launch::new(2, "stages::pipeline").pass()?;
+    Launch::new(4, "stages::pipeline").pass()
+}
+
+#[test]
+fn batch_norm_over_all_ranks() -> anyhow::Result<()> {
+    Launch::new(3, "stages::batch_norm").pass()
+}
+
+#[test]
+fn checkpoints_in_parts() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let launch =
+        |ranks, test| Launch { cache: Some(folder.path().into()), ..Launch::new(ranks, test) };
+    launch(4, "stages::save").pass()?;
+    // Read by as many ranks, by more of them a part, and by one.
+    launch(4, "stages::load").pass()?;
+    launch(2, "stages::load").pass()?;
+    launch(1, "stages::load").pass()
 }

@@ -49,6 +49,15 @@ pub struct SavedTensors {
 }
 
 impl SavedTensors {
+    /// Inputs and a result as an op saves them, for a backward that is called outside of the tape.
+    pub(crate) fn of(inputs: &[&Tensor], output: &Tensor) -> SavedTensors {
+        SavedTensors {
+            inputs: inputs.iter().map(|&input| Some(input.clone())).collect(),
+            output: Some(output.clone()),
+            wanted: vec![true; inputs.len()],
+        }
+    }
+
     /// Input number `index`, which the op asked to save.
     pub fn input(&self, index: usize) -> &Tensor {
         self.inputs[index].as_ref().expect("the op's `saves` names every input its backward reads")

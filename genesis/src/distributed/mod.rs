@@ -27,34 +27,46 @@
 //! | `ddp`, `buckets` | data parallel training |
 //! | `zero`, `fully_shard` | the same with the optimizer's state, or all, in parts on the ranks |
 //! | [`functional`], `tensor_parallel` | collectives with gradients, and layers in parts on several ranks |
+//! | `context_parallel` | ring attention over parts of a sequence |
+//! | `pipeline` | layers on several ranks, one after the other: 1F1B |
+//! | `sync_batch_norm` | batch norm over the batches of all ranks |
+//! | `checkpoint` | checkpoints in parts, read by any number of ranks |
 //! | `ordered` | sums in the order of ranks, for audits |
 //!
 //! Collectives are called by all ranks of a group in the same order with equal shapes; with
 //! `GENESIS_CHECK_COLLECTIVES=1` that is checked before each, and the ranks that differ are named.
 
 mod buckets;
+mod checkpoint;
 mod collective;
+mod context_parallel;
 mod ddp;
 mod fully_shard;
 pub mod functional;
 mod group;
 mod mesh;
 mod ordered;
+mod pipeline;
 mod recorder;
 mod shared;
 mod store;
+mod sync_batch_norm;
 mod tensor_parallel;
 mod watch;
 mod work;
 mod world;
 mod zero;
 
+pub use checkpoint::{consolidate_checkpoint, load_sharded_checkpoint, save_sharded_checkpoint};
+pub use context_parallel::{context_parallel_attention, context_part, context_whole};
 pub use ddp::{DdpOptions, DistributedDataParallel};
 pub use fully_shard::{FullyShard, FullyShardOptions};
 pub use genesis_kernel::runtime::nccl::{ReduceOp, nccl_version};
 pub use group::{ProcessGroup, init, init_world};
 pub use mesh::DeviceMesh;
+pub use pipeline::Pipeline;
 pub use store::Store;
+pub use sync_batch_norm::convert_sync_batch_norm;
 pub use tensor_parallel::{
     ColumnParallelLinear, Parallel, RowParallelLinear, VocabParallelEmbedding, sum_gradients,
     vocab_parallel_cross_entropy,

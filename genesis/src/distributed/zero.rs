@@ -1,5 +1,7 @@
 //! ZeRO stage 1: each rank keeps the optimizer's state of some of the parameters.
 
+use std::collections::BTreeSet;
+
 use genesis_kernel::runtime::nccl::ReduceOp;
 
 use super::group::ProcessGroup;
@@ -34,6 +36,8 @@ use crate::tensor::Tensor;
 pub struct ZeroOptimizer<O> {
     optimizer: O,
     parameters: Vec<Tensor>,
+    /// The names of this rank's.
+    names: BTreeSet<String>,
     /// The rank that steps each.
     owners: Vec<usize>,
     group: ProcessGroup,
@@ -49,9 +53,11 @@ impl<O: Optimizer> ZeroOptimizer<O> {
         let sizes: Vec<usize> = parameters.iter().map(|(_, tensor)| tensor.numel()).collect();
         let owners = deal(&sizes, group.size());
         let own = parameters.iter().zip(&owners).filter(|(_, owner)| **owner == group.rank());
-        let optimizer = make(own.map(|(parameter, _)| parameter.clone()).collect());
+        let own: Vec<(String, Tensor)> = own.map(|(parameter, _)| parameter.clone()).collect();
+        let names = own.iter().map(|(name, _)| name.clone()).collect();
+        let optimizer = make(own);
         let parameters = parameters.into_iter().map(|(_, tensor)| tensor).collect();
-        ZeroOptimizer { optimizer, parameters, owners, group: group.clone() }
+        ZeroOptimizer { optimizer, parameters, names, owners, group: group.clone() }
     }
 
     /// The optimizer of this rank's parameters.
@@ -113,8 +119,16 @@ impl<O: Optimizer> Optimizer for ZeroOptimizer<O> {
         self.optimizer.state_dict()
     }
 
+    /// Takes the state of this rank's parameters; that of others may be there too.
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
-        self.optimizer.load_state_dict(state)
+        let is_own = |key: &str| {
+            let owner = key.rsplit_once('/').map_or("", |(owner, _)| owner);
+            self.names.contains(owner) || owner.starts_with("group.")
+        };
+        let mut own = state.clone();
+        own.tensors.retain(|key, _| is_own(key));
+        own.numbers.retain(|key, _| is_own(key));
+        self.optimizer.load_state_dict(&own)
     }
 }
 

@@ -26,3 +26,4 @@ pub use npy::{load_npy, load_npz, load_npz_with, save_npy, save_npz};
 pub use safetensors::{SafeTensorsFile, load_safetensors, save_safetensors, save_safetensors_with};
 pub use sharded::{save_sharded, shard_names};
 pub use weights::{Stored, Weights};
+pub(crate) use whole::write_file;

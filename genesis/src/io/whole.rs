@@ -21,7 +21,7 @@ pub(super) fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Error 
 }
 
 /// Writes a file whole or not at all.
-pub(super) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
+pub(crate) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
     write_by(path, |file| {
         parts.iter().try_for_each(|part| file.write_all(part)).map_err(|e| cannot_write(path, e))
     })

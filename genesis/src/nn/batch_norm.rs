@@ -2,6 +2,7 @@
 
 use genesis_kernel::ir::DType;
 
+use super::batch_norm_across::{Across, across_ranks};
 use super::{Buffer, Layer, Module, Parameter, Training, init, watch};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
@@ -120,6 +121,9 @@ pub struct BatchNormNd<const N: usize> {
     pub momentum: Option<f64>,
     /// Whether it is training.
     pub training: Training,
+    /// Sums over the ranks of a group, where statistics are those of all ranks.
+    #[module(skip)]
+    pub(crate) across: Across,
 }
 
 /// [`BatchNormNd`] of rows or lines.
@@ -160,6 +164,7 @@ impl<const N: usize> BatchNormNd<N> {
             eps,
             momentum,
             training,
+            across: Across::default(),
         })
     }
 
@@ -181,7 +186,11 @@ impl<const N: usize> BatchNormNd<N> {
             };
             let training = is_training || running.is_none();
             let stats = BatchStats { running, training, momentum, eps: self.eps };
-            x.batch_norm(self.weight.as_deref(), self.bias.as_deref(), &stats)
+            let [weight, bias] = [&self.weight, &self.bias].map(Option::as_deref);
+            match self.across.get().filter(|_| training) {
+                Some(sum) => across_ranks(x, weight, bias, &stats, sum),
+                None => x.batch_norm(weight, bias, &stats),
+            }
         })
     }
 }

@@ -7,6 +7,7 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod batch_norm_across;
 mod calls;
 mod container;
 mod conv;

@@ -32,6 +32,7 @@ pub(crate) use crate::autograd::apply;
 pub use crate::autograd::op::{Op, Saves};
 use crate::dispatch::autocast::Precisions;
 pub use crate::launch::epilogue::Gate;
+pub(crate) use attention::part_gradients;
 pub use attention::{Attention, AttentionBackend, Varlen};
 use composite::{Differentiated, composite, composite_ending, gradients};
 pub use conv::{Conv, GridMode, GridPadding, GridSample, Interpolation, Resize, Window};

@@ -198,7 +198,12 @@ impl Flash {
     }
 
     /// The gradients by kernels.
-    fn by_kernels(&self, saved: &SavedTensors, lse: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
+    pub(super) fn by_kernels(
+        &self,
+        saved: &SavedTensors,
+        lse: &Tensor,
+        dy: &Tensor,
+    ) -> Result<[Tensor; 3]> {
         let inputs = [saved.input(0), saved.input(1), saved.input(2)];
         let (delta, norm) = self.sums_of_rows(saved, dy, lse)?;
         let dq = self.fresh(Part::Queries, inputs[0])?;

@@ -1,7 +1,8 @@
-//! Attention: of tensors of one length, and of sequences packed one after the other.
+//! Attention: of tensors of one length, of sequences packed one after the other, and over a part of the keys.
 
 mod dot_product;
 mod flash;
+mod part;
 mod scores;
 mod varlen;
 
@@ -9,6 +10,7 @@ use crate::dispatch::autocast::Precisions;
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
 pub use dot_product::{Attention, AttentionBackend};
+pub(crate) use part::part_gradients;
 pub use varlen::Varlen;
 
 /// In what autocast computes the ops of this folder.
