@@ -290,22 +290,28 @@ fn is_hooked_leaf(edge: &Edge) -> bool {
     matches!(edge, Edge::Leaf(meta) if meta.has_hooks())
 }
 
-/// The leaves with hooks that gradients on their way lead to, and how many edges lead to each.
+/// The leaves with hooks that gradients on their way lead to, and how many edges lead to each; in the order in
+/// which they are met, which is the order of hooks and must not depend on addresses: hooks may call
+/// collectives, in one order on all ranks.
 fn count(edges: &[Option<Edge>], queue: &BTreeMap<u64, Pending>) -> Vec<Waiting> {
-    let mut leaves: BTreeMap<*const GradMeta, Waiting> = BTreeMap::new();
+    let mut leaves: Vec<Waiting> = Vec::new();
+    let mut places: BTreeMap<*const GradMeta, usize> = BTreeMap::new();
     let mut add = |edges: &[Option<Edge>]| {
         for edge in edges.iter().flatten() {
             if let Edge::Leaf(meta) = edge
                 && meta.has_hooks()
             {
-                let new = || Waiting { meta: meta.clone(), dy: None, edges: 0 };
-                leaves.entry(Arc::as_ptr(meta)).or_insert_with(new).edges += 1;
+                let place = *places.entry(Arc::as_ptr(meta)).or_insert(leaves.len());
+                if place == leaves.len() {
+                    leaves.push(Waiting { meta: meta.clone(), dy: None, edges: 0 });
+                }
+                leaves[place].edges += 1;
             }
         }
     };
     add(edges);
     for_each_node(queue.values().map(|pending| &pending.node), |node| add(&node.edges));
-    leaves.into_values().collect()
+    leaves
 }
 
 /// Every node that is reached from some, once.

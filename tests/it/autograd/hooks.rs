@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use genesis::autograd::{BackwardOptions, GradOptions, grad};
-use genesis::{Result, Tensor};
+use genesis::{Device, Result, Tensor};
 
 use super::{leaf, slope, values};
 
@@ -40,6 +40,28 @@ fn hooks_run_once_in_order_on_the_whole_gradient_and_may_replace_it() -> Result<
     ((&h * 1.0)? + (&h * 4.0)?)?.sum()?.backward()?;
     assert_eq!(log.take(), ["5 * 10", "50 * 2", "300 * 10", "3000 * 2"]);
     assert_eq!(slope(&w), [6000.0]);
+    Ok(())
+}
+
+/// Hooks may call collectives: the order must be the same in every process, wherever memory lies.
+#[test]
+fn hooks_of_leaves_that_are_ready_together_run_in_the_order_of_the_inputs() -> Result<()> {
+    // Leaves are made in an order that differs from that of their use.
+    let made: Vec<Tensor> = (0..24)
+        .map(|_| Tensor::ones(&[2], Device::Cpu)?.requires_grad_(true))
+        .collect::<Result<_>>()?;
+    let order: Vec<usize> = (0..24).map(|i| i * 7 % 24).collect();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for (place, &index) in order.iter().enumerate() {
+        let seen = seen.clone();
+        made[index].register_hook(move |_| {
+            seen.lock().expect("no test panicked").push(place);
+            Ok(None)
+        })?;
+    }
+    let used: Vec<&Tensor> = order.iter().map(|&index| &made[index]).collect();
+    Tensor::cat(&used, 0)?.sum()?.backward()?;
+    assert_eq!(*seen.lock().expect("no test panicked"), (0..24).collect::<Vec<_>>());
     Ok(())
 }
 
