@@ -5,6 +5,7 @@
 //! `tests/nccl`, over memory that the ranks share. On a machine with a GPU all ranks share it, with NCCL
 //! itself, which takes each for a machine of its own.
 
+mod language;
 mod ranks;
 mod sharded;
 mod stages;
@@ -292,4 +293,9 @@ fn checkpoints_in_parts() -> anyhow::Result<()> {
     launch(4, "stages::load").pass()?;
     launch(2, "stages::load").pass()?;
     launch(1, "stages::load").pass()
+}
+
+#[test]
+fn ranks_train_a_language_model_as_one() -> anyhow::Result<()> {
+    Launch::new(2, "language::training").pass()
 }

@@ -7,6 +7,7 @@ mod flags;
 use std::path::{Path, PathBuf};
 
 use genesis::Device;
+use genesis::distributed::{self, ProcessGroup, World};
 use genesis::train::language::{
     Event, MemoryPlan, Options, Outcome as Trained, Preferences, Progress, Session, Start, is_new,
     plan_memory, preset_names, run,
@@ -123,9 +124,16 @@ fn resolved(usual: &Options, model: Option<&str>, flags: &Flags) -> Result<Optio
 
 fn train(options: &Options, flags: &Flags) -> Outcome {
     let signals = Signals::take()?;
+    let group = ranks(flags)?;
+    let is_first = group.as_ref().is_none_or(|group| group.rank() == 0);
     let lines = Lines::new(flags.json, options.out.is_some());
-    lines.line(options.to_toml()?.trim_end());
-    let device = device(flags.device.as_deref())?;
+    if is_first {
+        lines.line(options.to_toml()?.trim_end());
+    }
+    let device = match &group {
+        Some(group) => group.device(),
+        None => device(flags.device.as_deref())?,
+    };
     let path = match is_new(&options.model) {
         true => None,
         false => Some(found(&options.model)?),
@@ -139,22 +147,50 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
     let count = |trained: bool| -> usize {
         all.iter().filter(|p| !trained || p.requires_grad()).map(genesis::Tensor::numel).sum()
     };
-    lines.line(format!(
-        "{} on {device}: {} parameters, {} of them trained",
-        start.config.model_type,
-        count(false),
-        count(true)
-    ));
+    let among = group.as_ref().map_or(String::new(), |of| format!(" and {} others", of.size() - 1));
+    if is_first {
+        lines.line(format!(
+            "{} on {device}{among}: {} parameters, {} of them trained",
+            start.config.model_type,
+            count(false),
+            count(true)
+        ));
+    }
     drop(all);
+    let start = match &group {
+        Some(group) => start.on_ranks(group),
+        None => start,
+    };
     let progress = Steps::new(&lines, 10, flags.json);
     let session = Session { resume: flags.resume, overwrite: flags.overwrite };
-    let outcome = run(start, options, session, signals.stop(), |event| show(&progress, event))?;
+    // What all ranks would say alike, the first says.
+    let show = |event| {
+        if is_first {
+            show(&progress, event)
+        }
+    };
+    let outcome = run(start, options, session, signals.stop(), show)?;
     progress.finish();
-    lines.end().and_then(|()| report(&outcome, flags.json))?;
+    lines.end()?;
+    if is_first {
+        report(&outcome, flags.json)?;
+    }
     match signals.status() {
         Some(status) if outcome.stopped => Err(Failure::Stopped(status)),
         _ => Ok(()),
     }
+}
+
+/// The group of all ranks, where a launcher started several; the GPU of each is the one of its number.
+fn ranks(flags: &Flags) -> Result<Option<ProcessGroup>, Failure> {
+    if flags.dry_run || World::from_env()?.size == 1 {
+        return Ok(None);
+    }
+    if let Some(name) = &flags.device {
+        let what = format!("--device {name}: each of several ranks has the GPU of its number");
+        return Err(Failure::Message(what));
+    }
+    Ok(Some(distributed::init()?))
 }
 
 /// Tells what memory a run will need.

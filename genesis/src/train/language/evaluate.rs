@@ -6,6 +6,7 @@ use genesis_kernel::ir::DType;
 use serde_json::json;
 
 use super::lesson::{Lesson, Preferences};
+use super::ranks::Ranks;
 use super::start::Start;
 use crate::autograd::no_grad;
 use crate::data::DataLoader;
@@ -31,23 +32,33 @@ impl Evaluation {
     }
 }
 
-/// The loss over all batches of a loader, which is at its beginning then again.
+/// The loss over all batches of a loader, which is at its beginning then again; on several ranks each measures its own
+/// of them.
 pub(super) fn evaluate<L: Lesson>(
     model: &Arc<dyn CausalLm>,
     loader: &DataLoader<L>,
     half: Option<DType>,
+    ranks: Option<&Ranks>,
 ) -> Result<Evaluation> {
     let (mut sum, mut count, mut tokens) = (0.0, 0, 0);
     let mut preferences = Vec::new();
-    for batch in loader.iter()? {
+    for (at, batch) in loader.iter()?.enumerate() {
         let batch = batch?;
-        let measured = no_grad(|| batch.measure(model, half))?;
-        sum += measured.loss.item()?;
         count += batch.count();
         tokens += batch.tokens().learned();
+        if ranks.is_some_and(|ranks| !ranks.takes(at)) {
+            continue;
+        }
+        let measured = no_grad(|| batch.measure(model, half))?;
+        sum += measured.loss.item()?;
         preferences.extend(measured.preferences);
     }
-    let preferences = Preferences::of(&preferences, count)?;
+    let mut preferences = Preferences::of(&preferences, count)?;
+    if let Some(ranks) = ranks {
+        [sum] = ranks.sum([sum])?;
+        let own = preferences.or(L::HAS_PREFERENCES.then(Preferences::default));
+        preferences = own.map(|own| own.over(ranks)).transpose()?;
+    }
     Ok(Evaluation { loss: sum / count.max(1) as f64, tokens, preferences })
 }
 

@@ -14,6 +14,7 @@ use super::document::{Document, read_documents};
 use super::encoder::Encoder;
 use super::loss::loss_sum;
 use super::options::Options;
+use super::ranks::Ranks;
 use super::start::Start;
 use crate::data::{Batch, DataLoader};
 use crate::error::{Error, Result};
@@ -30,6 +31,9 @@ pub(super) trait Lesson: Batch {
 
     /// Over how many losses the mean is: tokens, or pairs.
     fn count(&self) -> usize;
+
+    /// Whether it is of pairs, whose preferences are measured.
+    const HAS_PREFERENCES: bool;
 
     /// Its losses, as a sum to go backward from.
     fn measure(&self, model: &Arc<dyn CausalLm>, half: Option<DType>) -> Result<Measured>;
@@ -79,7 +83,7 @@ pub(super) struct Measured {
 /// How far a model prefers the better answers of pairs, as means over them.
 ///
 /// The reward of an answer is `beta` times the logarithm of how much more probable it is than for the reference.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Preferences {
     /// The share of pairs whose better answer has the higher reward.
     pub accuracy: f64,
@@ -101,9 +105,19 @@ impl Preferences {
         let [accuracy, margin, chosen, rejected] = totals.map(|total| total / pairs.max(1) as f64);
         Ok((!sums.is_empty()).then_some(Preferences { accuracy, margin, chosen, rejected }))
     }
+
+    /// The sum of the shares of all ranks; all of them call it.
+    pub(super) fn over(self, ranks: &Ranks) -> Result<Preferences> {
+        let Preferences { accuracy, margin, chosen, rejected } = self;
+        let [accuracy, margin, chosen, rejected] =
+            ranks.sum([accuracy, margin, chosen, rejected])?;
+        Ok(Preferences { accuracy, margin, chosen, rejected })
+    }
 }
 
 impl Lesson for TokenBatch {
+    const HAS_PREFERENCES: bool = false;
+
     fn read(source: &Source<'_>, paths: &[PathBuf], rows: Rows) -> Result<Lessons<TokenBatch>> {
         let documents = read_documents(paths)?;
         let corpus = Arc::new(Corpus::new(&documents, source.encoder, rows.length)?);

@@ -34,6 +34,7 @@ mod packing;
 mod pair;
 mod preference;
 mod presets;
+mod ranks;
 mod rates;
 mod records;
 mod run;

@@ -140,6 +140,8 @@ impl Batch for PairBatch {
 }
 
 impl Lesson for PairBatch {
+    const HAS_PREFERENCES: bool = true;
+
     fn read(source: &Source<'_>, paths: &[PathBuf], rows: Rows) -> Result<Lessons<PairBatch>> {
         let Some(options) = source.options.dpo_options() else {
             return Err(Error::op("train", "pairs are learned with a beta"));

@@ -20,6 +20,7 @@ use super::export::export;
 use super::lesson::{Lesson, Lessons, Source};
 use super::options::Options;
 use super::preference::PairBatch;
+use super::ranks::Ranks;
 use super::rates::Rates;
 use super::records::{Progress, Records};
 use super::schedule::LearningRate;
@@ -109,16 +110,21 @@ fn run_on<L: Lesson>(
     watch: Watch<'_>,
 ) -> Result<Outcome> {
     let mut run = Run::<L>::new(start, options, session, watch)?;
-    while run.step < run.steps && !stop.load(Ordering::Relaxed) {
+    while run.step < run.steps && !run.stops(stop) {
         run.epoch(stop, watch)?;
     }
-    run.finish(stop.load(Ordering::Relaxed))
+    let stopped = run.stops(stop);
+    run.finish(stopped)
 }
 
 type Watch<'w> = &'w mut dyn FnMut(Event);
 
 struct Run<'o, L> {
     start: Start,
+    /// None where there is one rank.
+    ranks: Option<Ranks>,
+    /// Whether a rank was told to stop, as all of them know after a step.
+    is_told_to_stop: bool,
     options: &'o Options,
     device: Device,
     train: Arc<DataLoader<L>>,
@@ -150,18 +156,27 @@ impl<'o, L: Lesson> Run<'o, L> {
     ) -> Result<Run<'o, L>> {
         options.check()?;
         let Session { resume, overwrite } = session;
-        let output = Output { out: options.out.as_deref(), resume, overwrite };
+        let is_writer = start.group.as_ref().is_none_or(|group| group.rank() == 0);
+        let out = options.out.as_ref().filter(|_| is_writer);
+        let output = Output { out: out.map(PathBuf::as_path), resume, overwrite };
         let folder = RunFolder::take(output, |note| watch(Event::Note(note)))?;
+        if let Some(group) = &start.group {
+            // Nobody reads a folder that the first rank has not looked at.
+            group.barrier()?;
+        }
         let device = start.model.parameters().first().map(Tensor::device).unwrap_or_default();
         let Data { train, test, is_chat } = Data::read(&start, options, device, watch)?;
-        let per_epoch = train.len().unwrap_or(0).div_ceil(options.accumulate).max(1);
+        let ranks =
+            start.group.as_ref().map(|group| Ranks::new(&start.model, group)).transpose()?;
+        let of_step = options.accumulate * ranks.as_ref().map_or(1, Ranks::size);
+        let per_epoch = train.len().unwrap_or(0).div_ceil(of_step).max(1);
         let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));
         let keep = Keep { last: options.keep, best: Some(Best::Smallest(1)) };
         let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
         let mut run = Run {
             optimizer: optimizer(&*start.model, options)?,
             lr: options.learning_rates(steps),
-            checkpoints: options.out.as_ref().map(open).transpose()?,
+            checkpoints: out.map(open).transpose()?,
             records: Records::default(),
             rates: Rates::new(&start, (options.sequence_length, options.dtype), device),
             step: 0,
@@ -169,6 +184,8 @@ impl<'o, L: Lesson> Run<'o, L> {
             evaluation: None,
             losses: Vec::new(),
             _folder: folder,
+            ranks,
+            is_told_to_stop: false,
             start,
             options,
             device,
@@ -181,7 +198,7 @@ impl<'o, L: Lesson> Run<'o, L> {
         if resume {
             run.resume(watch)?;
         }
-        let out = options.out.as_deref();
+        let out = out.map(PathBuf::as_path);
         run.records = Records::open(out, run.step, options.tensorboard)?;
         if let Some(path) = out.map(|out| out.join(RESOLVED)) {
             fs::write(&path, options.to_toml()?).map_err(|error| cannot_write(&path, &error))?;
@@ -191,9 +208,12 @@ impl<'o, L: Lesson> Run<'o, L> {
 
     /// Takes the newest checkpoint that is whole.
     fn resume(&mut self, watch: Watch<'_>) -> Result<()> {
-        let Some(checkpoints) = &self.checkpoints else {
+        let Some(out) = &self.options.out else {
             return Err(Error::op(NAME, "to go on, name the folder that the run wrote to"));
         };
+        // Ranks that write nothing read it too.
+        let keep = Keep { last: self.options.keep, best: Some(Best::Smallest(1)) };
+        let checkpoints = Checkpoints::open(out.join(CHECKPOINTS), keep)?;
         let Some(resumed) = checkpoints.latest(self.device)? else {
             watch(Event::Note("no checkpoint yet: starting anew".to_owned()));
             return Ok(());
@@ -240,6 +260,9 @@ impl<'o, L: Lesson> Run<'o, L> {
             keys.remove("epochs");
             keys.insert("steps".to_owned(), self.steps.into());
             keys.insert("batches".to_owned(), self.train.len().into());
+            if let Some(ranks) = &self.ranks {
+                keys.insert("ranks".to_owned(), ranks.size().into());
+            }
         }
         Ok(described)
     }
@@ -255,14 +278,19 @@ impl<'o, L: Lesson> Run<'o, L> {
         self.start.model.train(true);
         let train = self.train.clone();
         let mut batches = train.iter()?;
-        while self.step < self.steps && !stop.load(Ordering::Relaxed) {
+        let of_step = self.options.accumulate * self.ranks.as_ref().map_or(1, Ranks::size);
+        while self.step < self.steps && !self.stops(stop) {
             self.rates.begin();
-            let some = batches.by_ref().take(self.options.accumulate);
+            let some = batches.by_ref().take(of_step);
             let some = some.collect::<Result<Vec<L>>>()?;
             if some.is_empty() {
                 break;
             }
             self.train_on(&some, watch)?;
+            if let Some(ranks) = &self.ranks {
+                let [told] = ranks.sum([f64::from(u8::from(stop.load(Ordering::Relaxed)))])?;
+                self.is_told_to_stop = told > 0.0;
+            }
             let is_end = self.step == self.steps;
             let due = |every: Option<usize>| {
                 self.step.is_multiple_of(every.unwrap_or(self.per_epoch)) || is_end
@@ -275,10 +303,18 @@ impl<'o, L: Lesson> Run<'o, L> {
                 self.save()?;
             }
         }
-        if stop.load(Ordering::Relaxed) {
+        if self.stops(stop) {
             self.save()?;
         }
         Ok(())
+    }
+
+    /// Whether the run is to stop: on several ranks all of them after the same step.
+    fn stops(&self, stop: &AtomicBool) -> bool {
+        match self.ranks {
+            Some(_) => self.is_told_to_stop,
+            None => stop.load(Ordering::Relaxed),
+        }
     }
 
     fn train_on(&mut self, batches: &[L], watch: Watch<'_>) -> Result<()> {
@@ -286,7 +322,8 @@ impl<'o, L: Lesson> Run<'o, L> {
         self.optimizer.set_lr(lr);
         let Options { clip, .. } = *self.options;
         let half = self.options.autocast();
-        let trained = learn(&self.start.model, &mut self.optimizer, batches, half, clip)
+        let (model, optimizer) = (&self.start.model, &mut self.optimizer);
+        let trained = learn(model, optimizer, batches, (half, clip), self.ranks.as_ref())
             .map_err(|error| named_step(error, self.step + 1))?;
         self.step += 1;
         self.losses.push(trained.loss);
@@ -313,13 +350,14 @@ impl<'o, L: Lesson> Run<'o, L> {
         self.start.model.eval();
         let half = self.options.autocast();
         if let Some(test) = &self.test {
-            let found = evaluate::evaluate(&self.start.model, test, half)?;
+            let found = evaluate::evaluate(&self.start.model, test, half, self.ranks.as_ref())?;
             self.evaluation = Some((self.step, found));
             self.records.evaluation(self.step, &found)?;
             watch(Event::Evaluated(self.step, found));
         }
         let Options { prompts, prompt_tokens, .. } = self.options;
-        if !prompts.is_empty() {
+        let is_writer = self.start.group.as_ref().is_none_or(|group| group.rank() == 0);
+        if !prompts.is_empty() && is_writer {
             let texts = evaluate::samples(&self.start, (prompts, self.is_chat), *prompt_tokens)?;
             for (prompt, text) in prompts.iter().zip(texts) {
                 self.records.sample(self.step, prompt, &text)?;
@@ -360,8 +398,11 @@ impl<'o, L: Lesson> Run<'o, L> {
             checkpoints.wait()?;
         }
         self.records.flush()?;
+        // It holds the model, which an export may change.
+        self.ranks = None;
+        let is_writer = self.start.group.as_ref().is_none_or(|group| group.rank() == 0);
         let mut files = Vec::new();
-        if let Some(out) = self.options.out.as_deref().filter(|_| is_done) {
+        if let Some(out) = self.options.out.as_deref().filter(|_| is_done && is_writer) {
             self.start.model.eval();
             files = self.export(out)?;
         }

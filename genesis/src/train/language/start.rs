@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::options::{BaseWeights, Options, Precision};
 use super::presets::{preset, preset_names};
+use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
 use crate::files::{MOST_CONFIG, read_text_at_most};
 use crate::io::GgufFile;
@@ -27,6 +28,8 @@ pub struct Start {
     pub text: Pretrained,
     /// The adapters, where only those are trained.
     pub lora: Option<LoraOptions>,
+    /// The ranks that train it together; none where there is one.
+    pub(super) group: Option<ProcessGroup>,
     /// Where the weights are from, where those in memory are quantized.
     pub(super) base: Option<PathBuf>,
     /// The folder whose tokenizer is copied as it is; none where it is not from a folder.
@@ -67,7 +70,14 @@ impl Start {
         }
         check_length(options, &*loaded.model)?;
         let base = path.filter(|_| is_quantized).map(Path::to_owned);
-        Ok(Start { model: loaded.model, config: loaded.config, text, lora, base, text_folder })
+        let (model, config) = (loaded.model, loaded.config);
+        Ok(Start { model, config, text, lora, group: None, base, text_folder })
+    }
+
+    /// The same, to be trained by the ranks of a group together, each on its device. The model is the first
+    /// rank's, and so is what the run writes.
+    pub fn on_ranks(self, group: &ProcessGroup) -> Start {
+        Start { group: (group.size() > 1).then(|| group.clone()), ..self }
     }
 }
 
@@ -82,7 +92,7 @@ impl Start {
         };
         check_length(options, &*loaded.model)?;
         let (model, config) = (loaded.model, loaded.config);
-        Ok(Start { model, config, text, lora: None, base: None, text_folder })
+        Ok(Start { model, config, text, lora: None, group: None, base: None, text_folder })
     }
 }
 

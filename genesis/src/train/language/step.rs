@@ -6,6 +6,7 @@ use genesis_kernel::ir::DType;
 
 use super::batch::TokenBatch;
 use super::lesson::{Lesson, Preferences};
+use super::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::models::CausalLm;
 use crate::optim::{Optimizer, clip_grad_norm_};
@@ -37,36 +38,51 @@ pub fn train_step(
     half: Option<DType>,
     clip: f64,
 ) -> Result<Trained> {
-    learn(model, optimizer, batches, half, clip)
+    learn(model, optimizer, batches, (half, clip), None)
 }
 
-/// [`train_step`] of any batches, by the mean over what they count.
+/// [`train_step`] of any batches, by the mean over what they count; on several ranks each takes its own of them.
 pub(super) fn learn<L: Lesson>(
     model: &Arc<dyn CausalLm>,
     optimizer: &mut dyn Optimizer,
     batches: &[L],
-    half: Option<DType>,
-    clip: f64,
+    (half, clip): (Option<DType>, f64),
+    ranks: Option<&Ranks>,
 ) -> Result<Trained> {
     let count: usize = batches.iter().map(L::count).sum();
     if count == 0 {
         return Err(Error::op("train", "no token of the step is learned"));
     }
     optimizer.zero_grad();
-    let (mut parts, mut preferences) = (Vec::with_capacity(batches.len()), Vec::new());
-    for batch in batches.iter().filter(|batch| batch.count() > 0) {
+    let is_own = |at: usize| ranks.is_none_or(|ranks| ranks.takes(at));
+    let own = batches.iter().enumerate().filter(|(at, batch)| is_own(*at) && batch.count() > 0);
+    let own: Vec<&L> = own.map(|(_, batch)| batch).collect();
+    let (mut parts, mut preferences) = (Vec::with_capacity(own.len()), Vec::new());
+    let mut measure = |batch: &&L| {
         let measured = batch.measure(model, half)?;
         let loss = measured.loss.div_scalar(count as f64)?;
-        loss.backward()?;
         parts.push(loss.detach());
         preferences.extend(measured.preferences);
+        Ok(loss)
+    };
+    match ranks {
+        Some(ranks) => ranks.backward(&own, measure)?,
+        None => own.iter().try_for_each(|batch| measure(batch)?.backward())?,
     }
     let most = if clip > 0.0 { clip } else { f64::MAX };
     let grad_norm = clip_grad_norm_(optimizer.parameters(), most, 2.0)?;
     optimizer.step()?;
     // Reads wait for the device; until here nothing did.
     let losses = parts.iter().map(|loss| loss.item()).collect::<Result<Vec<f64>>>()?;
-    let (loss, grad_norm) = (losses.iter().sum::<f64>(), grad_norm.item()?);
+    let mut loss = losses.iter().sum::<f64>();
+    let mut preferences = Preferences::of(&preferences, count)?;
+    if let Some(ranks) = ranks {
+        [loss] = ranks.sum([loss])?;
+        // A rank without a batch of its own adds nothing, but takes part.
+        let own = preferences.or(L::HAS_PREFERENCES.then(Preferences::default));
+        preferences = own.map(|own| own.over(ranks)).transpose()?;
+    }
+    let grad_norm = grad_norm.item()?;
     if !loss.is_finite() || !grad_norm.is_finite() {
         let what = format!("the loss is {loss}, the norm of its gradients {grad_norm}");
         return Err(Error::op("train", format!("{what}; try a smaller learning rate")));
@@ -76,6 +92,6 @@ pub(super) fn learn<L: Lesson>(
         grad_norm,
         inputs: batches.iter().map(|batch| batch.tokens().inputs).sum(),
         learned: batches.iter().map(|batch| batch.tokens().learned()).sum(),
-        preferences: Preferences::of(&preferences, count)?,
+        preferences,
     })
 }

@@ -1,0 +1,83 @@
+//! Language models that several ranks train. `distributed` starts these tests, several processes of each.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use genesis::Device;
+use genesis::distributed::{ProcessGroup, World, init_world};
+use genesis::train::language::{Event, Options, Outcome, Session, Start, run};
+
+use crate::lm_training::{Workplace, written};
+
+/// A run until so many steps of this process are done.
+fn train(
+    options: &Options,
+    group: Option<&ProcessGroup>,
+    resume: bool,
+    most: usize,
+) -> Result<Outcome> {
+    let (stop, mut done) = (AtomicBool::new(false), 0);
+    let mut start = Start::open(options, None, Device::Cuda(0))?;
+    if let Some(group) = group {
+        start = start.on_ranks(group);
+    }
+    let session = Session { resume, overwrite: false };
+    Ok(run(start, options, session, &stop, |event| {
+        done += usize::from(matches!(event, Event::Step(_)));
+        stop.store(done >= most, Ordering::Relaxed);
+    })?)
+}
+
+#[test]
+#[ignore = "ranks, which `distributed::ranks_train_a_language_model_as_one` starts"]
+fn training() -> Result<()> {
+    let world = World { timeout: Duration::from_secs(100), ..World::from_env()? };
+    let group = init_world(world, Device::Cuda(0))?;
+    let (rank, size) = (group.rank(), group.size());
+    // All ranks read the files of the first.
+    let place = (rank == 0).then(Workplace::new).transpose()?;
+    let store = group.store().context("a store")?;
+    if let Some(place) = &place {
+        store.set("files", place.path("").display().to_string().as_bytes())?;
+    }
+    let files = PathBuf::from(String::from_utf8(store.get("files")?)?);
+    let shared = PathBuf::from(std::env::var("GENESIS_CACHE_DIR")?);
+    let options = |out: Option<&str>, accumulate| Options {
+        model: files.join("config.json").display().to_string(),
+        tokenizer: Some(files.join("tokenizer")),
+        data: vec![files.join("data.jsonl")],
+        eval_data: vec![files.join("data.jsonl")],
+        out: out.map(|out| shared.join(out)),
+        steps: Some(3),
+        batch_size: 1,
+        accumulate,
+        sequence_length: 32,
+        learning_rate: 5e-3,
+        save_every: Some(1),
+        ..Options::sft()
+    };
+    // One rank that takes as many batches a step has the same losses.
+    let alone = train(&options(None, size), None, false, 9)?;
+    let whole = train(&options(Some("whole"), 1), Some(&group), false, 9)?;
+    for (one, all) in alone.losses.iter().zip(&whole.losses) {
+        ensure!((one - all).abs() <= 1e-5 * one.abs(), "{one} alone, {all} on {size} ranks");
+    }
+    let found = [alone.evaluation, whole.evaluation].map(|found| found.context("an evaluation"));
+    let [one, all] = found;
+    let (one, all) = (one?, all?);
+    ensure!(one.tokens == all.tokens && (one.loss - all.loss).abs() < 1e-4, "{one:?} {all:?}");
+    ensure!(whole.files.len() == usize::from(rank == 0), "{:?}", whole.files);
+    // All stop where one rank is told to, and go on to the same bits.
+    let most = if rank == 1 { 1 } else { 9 };
+    let first = train(&options(Some("parts"), 1), Some(&group), false, most)?;
+    ensure!(first.stopped && first.losses.len() == 1, "{} steps", first.losses.len());
+    group.barrier()?;
+    let rest = train(&options(Some("parts"), 1), Some(&group), true, 9)?;
+    ensure!([first.losses, rest.losses].concat() == whole.losses);
+    group.barrier()?;
+    ensure!(written(&shared.join("parts"))? == written(&shared.join("whole"))?);
+    group.barrier()?;
+    Ok(())
+}
