@@ -30,11 +30,41 @@ struct Launch {
     variables: Vec<(&'static str, String)>,
     /// Where compiled kernels are kept, if not in a folder of these ranks alone.
     cache: Option<PathBuf>,
+    launcher: Launcher,
+    /// Whether ranks have a GPU where the machine has none.
+    has_gpu: bool,
+}
+
+/// Whose variables tell a rank who it is.
+#[derive(Clone, Copy)]
+enum Launcher {
+    Torchrun,
+    Slurm,
+    OpenMpi,
+}
+
+impl Launcher {
+    /// The names of a rank's number and the number of ranks, in all and on this machine.
+    fn names(self) -> [&'static str; 4] {
+        match self {
+            Launcher::Torchrun => ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"],
+            Launcher::Slurm => {
+                ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"]
+            }
+            Launcher::OpenMpi => [
+                "OMPI_COMM_WORLD_RANK",
+                "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE",
+            ],
+        }
+    }
 }
 
 impl Launch {
     fn new(ranks: usize, test: &'static str) -> Launch {
-        Launch { ranks, test, variables: Vec::new(), cache: None }
+        let (variables, launcher) = (Vec::new(), Launcher::Torchrun);
+        Launch { ranks, test, variables, cache: None, launcher, has_gpu: true }
     }
 
     fn with(mut self, name: &'static str, value: &str) -> Launch {
@@ -47,7 +77,7 @@ impl Launch {
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let is_virtual = Device::cuda_count() == 0;
-        if is_virtual {
+        if is_virtual && self.has_gpu {
             symlink(beside("libvirtual_cuda.so")?, folder.path().join("libcuda.so"))?;
             symlink(beside("libvirtual_nccl.so")?, folder.path().join("libnccl.so.2"))?;
         }
@@ -70,16 +100,11 @@ impl Launch {
                 let cache = self.cache.clone().unwrap_or_else(|| folder.path().join("cache"));
                 command.env("GENESIS_CACHE_DIR", cache);
                 command.env("GENESIS_NUM_THREADS", "1");
-                let numbers = [
-                    ("RANK", rank),
-                    ("WORLD_SIZE", self.ranks),
-                    ("LOCAL_RANK", rank),
-                    ("LOCAL_WORLD_SIZE", self.ranks),
-                    ("MASTER_PORT", usize::from(port)),
-                ];
-                numbers.iter().for_each(|(name, value)| {
+                let values = [rank, self.ranks, rank, self.ranks];
+                for (name, value) in self.launcher.names().into_iter().zip(values) {
                     command.env(name, value.to_string());
-                });
+                }
+                command.env("MASTER_PORT", port.to_string());
                 command.env("MASTER_ADDR", "127.0.0.1").envs(self.variables.iter().cloned());
                 Ok(command.spawn()?)
             })
@@ -298,4 +323,65 @@ fn checkpoints_in_parts() -> anyhow::Result<()> {
 #[test]
 fn ranks_train_a_language_model_as_one() -> anyhow::Result<()> {
     Launch::new(2, "language::training").pass()
+}
+
+#[test]
+fn calls_in_another_order_are_named() -> anyhow::Result<()> {
+    Launch::new(2, "disordered").with("GENESIS_CHECK_COLLECTIVES", "1").pass()
+}
+
+/// The others end, and say who is missing; its launcher ends the process that is stopped.
+#[test]
+fn a_rank_that_is_stopped_is_named() -> anyhow::Result<()> {
+    let (_folder, mut children) = Launch::new(2, "halted").start()?;
+    let stopped = children.remove(1);
+    let said = children.remove(0).wait_with_output()?;
+    let mut stopped = stopped;
+    stopped.kill()?;
+    stopped.wait()?;
+    ensure!(said.status.code() == Some(75), "{}", text(&said));
+    let wants = "rank 1 does not answer: it is gone or stopped";
+    ensure!(text(&said).contains(wants), "{}", text(&said));
+    Ok(())
+}
+
+/// Rank 0 holds the store of all.
+#[test]
+fn a_store_that_is_gone_is_named() -> anyhow::Result<()> {
+    if Device::cuda_count() > 0 {
+        eprintln!("skipped: faults need the virtual NCCL, and this machine has a GPU");
+        return Ok(());
+    }
+    let outputs = with_faults("many", "dead=0:3")?;
+    let said = text(&outputs[1]);
+    ensure!(!outputs[0].status.success() && outputs[1].status.code() == Some(75), "{said}");
+    let wants = "the store of the ranks is gone, and with it rank 0 of the world, which holds it";
+    ensure!(said.contains(wants) && said.contains("all_reduce of [4] f32, at "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn ranks_without_a_gpu_say_so() -> anyhow::Result<()> {
+    if Device::cuda_count() > 0 {
+        eprintln!("skipped: this machine has a GPU");
+        return Ok(());
+    }
+    let launch = Launch { has_gpu: false, ..Launch::new(2, "sum_of_ranks") };
+    for (rank, output) in launch.run()?.iter().enumerate() {
+        let (said, wants) = (text(output), format!("rank {rank} finds no GPU"));
+        ensure!(!output.status.success() && said.contains(&wants), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn other_launchers_number_ranks_too() -> anyhow::Result<()> {
+    for launcher in [Launcher::Slurm, Launcher::OpenMpi] {
+        let launch = Launch { launcher, ..Launch::new(2, "sum_of_ranks") };
+        for (rank, output) in launch.run()?.iter().enumerate() {
+            let (said, wants) = (text(output), format!("rank {rank} of 2: the sum of ranks is 1"));
+            ensure!(said.contains(&wants), "{said}");
+        }
+    }
+    Ok(())
 }

@@ -44,11 +44,15 @@ fn watch(shared: &Weak<Shared>, store: &Store) {
 /// Says where all ranks stand, and ends the process.
 fn end(group: &Shared, store: &Store) -> ! {
     let own = group.recorder.stands();
-    let _ = store.set(&group.key(ALARM), b"");
+    let has_store = store.set(&group.key(ALARM), b"").is_ok();
     let _ = store.set(&group.key(&format!("stands/{}", group.rank())), own.1.as_bytes());
     let _ = store.set(&group.key(&format!("called/{}", group.rank())), &own.0.to_le_bytes());
-    let answers = answers(group, store);
-    say(&report(group, &answers));
+    let mut answers = match has_store {
+        true => answers(group, store),
+        false => vec![None; group.size()],
+    };
+    answers[group.rank()] = Some(own);
+    say(&report(group, &answers, has_store));
     // Rank 0 holds the store: it leaves last.
     if group.world.rank == 0 {
         std::thread::sleep(ANSWER);
@@ -75,7 +79,7 @@ fn answers(group: &Shared, store: &Store) -> Answers {
 }
 
 /// What is told: who is missing first, then where each one stands.
-fn report(group: &Shared, answers: &Answers) -> String {
+fn report(group: &Shared, answers: &Answers, has_store: bool) -> String {
     let most = answers.iter().flatten().map(|(called, _)| *called).max().unwrap_or(0);
     let missing: Vec<String> = answers
         .iter()
@@ -94,7 +98,10 @@ fn report(group: &Shared, answers: &Answers) -> String {
         group.size(),
         group.name,
         group.world.timeout.as_secs_f64(),
-        if missing.is_empty() {
+        if !has_store {
+            "the store of the ranks is gone, and with it rank 0 of the world, which holds it"
+                .to_owned()
+        } else if missing.is_empty() {
             "all ranks called it; shapes or order may differ (GENESIS_CHECK_COLLECTIVES=1 tells)"
                 .to_owned()
         } else {
@@ -102,7 +109,8 @@ fn report(group: &Shared, answers: &Answers) -> String {
         }
     )];
     for (rank, answer) in answers.iter().enumerate() {
-        let text = answer.as_ref().map_or("no answer", |(_, text)| text);
+        let unknown = if has_store { "no answer" } else { "not known" };
+        let text = answer.as_ref().map_or(unknown, |(_, text)| text);
         lines.push(format!("  rank {rank}: {text}"));
     }
     lines.join("\n")

@@ -294,6 +294,39 @@ fn modules() -> Result<()> {
     Ok(())
 }
 
+#[test]
+#[ignore = "ranks, which `distributed::calls_in_another_order_are_named` starts"]
+fn disordered() -> Result<()> {
+    let group = group(20)?;
+    let x = Tensor::zeros(&[4], group.device())?;
+    let said = match group.rank() {
+        0 => group.all_reduce(&x, ReduceOp::Sum).and_then(|()| group.broadcast(&x, 0)),
+        _ => group.broadcast(&x, 0).and_then(|()| group.all_reduce(&x, ReduceOp::Sum)),
+    };
+    let said = said.unwrap_err().to_string();
+    assert!(said.contains("collective number 1 of group `world` is "), "{said}");
+    for call in ["all_reduce of [4] f32", "broadcast of [4] f32"] {
+        assert!(said.contains(call), "{said}");
+    }
+    Ok(())
+}
+
+/// Rank 1 is stopped, as by a debugger or a machine that swaps.
+#[test]
+#[ignore = "ranks, which `distributed::a_rank_that_is_stopped_is_named` starts"]
+fn halted() -> Result<()> {
+    let group = group(4)?;
+    let x = Tensor::zeros(&[4], group.device())?;
+    group.all_reduce(&x, ReduceOp::Sum)?;
+    read(&x)?;
+    if group.rank() == 1 {
+        let own = std::process::id().to_string();
+        std::process::Command::new("kill").args(["-STOP", &own]).status().expect("kill runs");
+    }
+    group.all_reduce(&x, ReduceOp::Sum)?;
+    read(&x).map(drop)
+}
+
 /// Ten collectives.
 #[test]
 #[ignore = "ranks, which `distributed::a_rank_that_dies_is_named` starts"]
