@@ -210,6 +210,11 @@ pub const WORLD_VARIABLES: &[Knob] = &[
     Knob { name: "LOCAL_WORLD_SIZE", values: "a number", doc: "processes of this machine" },
     Knob { name: "MASTER_ADDR", values: "a host", doc: "where rank 0 is" },
     Knob { name: "MASTER_PORT", values: "a port", doc: "the port that rank 0 listens at" },
+    Knob {
+        name: "TORCHELASTIC_USE_AGENT_STORE",
+        values: "True",
+        doc: "torchrun itself listens at that port: rank 0 takes the next",
+    },
     Knob { name: "SLURM_PROCID", values: "a number", doc: "RANK, of Slurm" },
     Knob { name: "SLURM_NTASKS", values: "a number", doc: "WORLD_SIZE, of Slurm" },
     Knob { name: "SLURM_LOCALID", values: "a number", doc: "LOCAL_RANK, of Slurm" },

@@ -334,11 +334,12 @@ fn calls_in_another_order_are_named() -> anyhow::Result<()> {
 #[test]
 fn a_rank_that_is_stopped_is_named() -> anyhow::Result<()> {
     let (_folder, mut children) = Launch::new(2, "halted").start()?;
-    let stopped = children.remove(1);
-    let said = children.remove(0).wait_with_output()?;
-    let mut stopped = stopped;
-    stopped.kill()?;
+    let mut stopped = children.remove(1);
+    let said = children.remove(0).wait_with_output();
+    let ended = stopped.kill();
     stopped.wait()?;
+    ended?;
+    let said = said?;
     ensure!(said.status.code() == Some(75), "{}", text(&said));
     let wants = "rank 1 does not answer: it is gone or stopped";
     ensure!(text(&said).contains(wants), "{}", text(&said));
@@ -382,6 +383,20 @@ fn other_launchers_number_ranks_too() -> anyhow::Result<()> {
             let (said, wants) = (text(output), format!("rank {rank} of 2: the sum of ranks is 1"));
             ensure!(said.contains(&wants), "{said}");
         }
+    }
+    Ok(())
+}
+
+/// torchrun's agent listens at the port that it names, and gives it to nobody.
+#[test]
+fn torchrun_keeps_its_port() -> anyhow::Result<()> {
+    let agent = TcpListener::bind(("127.0.0.1", 0))?;
+    let launch = Launch::new(2, "sum_of_ranks")
+        .with("MASTER_PORT", &agent.local_addr()?.port().to_string())
+        .with("TORCHELASTIC_USE_AGENT_STORE", "True");
+    for (rank, output) in launch.run()?.iter().enumerate() {
+        let (said, wants) = (text(output), format!("rank {rank} of 2: the sum of ranks is 1"));
+        ensure!(said.contains(&wants), "{said}");
     }
     Ok(())
 }

@@ -139,7 +139,15 @@ fn master(
         None if is_slurm => job_port(lookup("SLURM_JOB_ID")),
         None => PORT,
     };
-    Ok((host, port))
+    // torchrun holds the port itself, for a store of PyTorch's.
+    let is_taken = launcher.name == "torchrun"
+        && lookup("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|said| said == "True");
+    Ok((host, if is_taken { next_port(port) } else { port }))
+}
+
+/// The port after one; the one before the last.
+fn next_port(port: u16) -> u16 {
+    port.checked_add(1).unwrap_or(port - 1)
 }
 
 /// A port that two jobs of one machine are unlikely to share.
@@ -197,6 +205,21 @@ mod tests {
             ("SLURM_NTASKS", "1"),
         ]);
         assert_eq!(place(&world.unwrap()), (5, 8, 1, 4, "node0:1234".to_owned()));
+    }
+
+    #[test]
+    fn torchrun_holds_its_port() {
+        let port = |port| {
+            let variables = [
+                ("RANK", "0"),
+                ("WORLD_SIZE", "2"),
+                ("MASTER_ADDR", "node0"),
+                ("MASTER_PORT", port),
+                ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+            ];
+            of(&variables).unwrap().master.1
+        };
+        assert_eq!([port("1234"), port("65535")], [1235, 65534]);
     }
 
     #[test]
