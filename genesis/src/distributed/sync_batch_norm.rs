@@ -19,7 +19,7 @@ use crate::nn::{BatchNorm1d, BatchNorm2d, BatchNorm3d, Module};
 ///
 /// let group = init()?;
 /// let at = group.device();
-/// let net = Sequential::new().with(Conv2d::new(3, 8, 3, at)?).with(BatchNorm2d::new(8, at)?);
+/// let net = Sequential::new().with(Conv2d::new([3, 8], 3, at)?).with(BatchNorm2d::new(8, at)?);
 /// assert_eq!(convert_sync_batch_norm(&net, &group), 1);
 /// # Ok::<(), genesis::Error>(())
 /// ```
