@@ -56,9 +56,9 @@ fn every_method_of_a_tensor_is_abused() -> Result<()> {
 /// Public names of modules that are not called with hostile arguments: traits, what a call gives, getters and
 /// switches, what needs files of an installation or trains for minutes.
 const PARTS_LEFT_OUT: &str = "
-    AdaptiveAvgPoolNd AdaptiveMaxPoolNd AvgPoolNd BatchNormNd Call ConvNd ConvTransposeNd DropoutNd ForwardHandle
+    AdaptiveAvgPoolNd AdaptiveMaxPoolNd AvgPoolNd BatchNormNd Call ConvNd ConvTransposeNd Cut DropoutNd ForwardHandle
     GruGates InstanceNormNd Layer LoadReport LstmGates MaxPoolNd Mismatch PackedSequence PadNd Pads Part
-    RecurrentCell quantized_numbers RnnGates Summary SummaryRow Training Visitor VisitorMut Walk count_flops module_path observe watch
+    RecurrentCell quantized_numbers RnnGates Shard Summary SummaryRow Training Visitor VisitorMut Walk count_flops module_path observe watch
     Batch Member Setting Epoch FashionMnist ImageFolder IterableDataset Map Sample Subset Tensors Best
     CheckpointInfo Difference Mapped OnSaveError Resumed OPS Precision autocast_dtype is_autocast_enabled
     without_autocast GgmlType GgufArray GgufTensor GgufType GgufValue Stored shard_names Anomaly Function HookHandle ModeGuard SavedTensors enable_grad is_grad_enabled

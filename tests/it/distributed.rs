@@ -141,9 +141,16 @@ impl Launch {
 
     /// Runs the ranks, all of which must pass.
     fn pass(&self) -> anyhow::Result<()> {
-        for (rank, output) in self.run()?.iter().enumerate() {
+        let outputs = self.run()?;
+        // A rank that ended by itself says why the others, which were ended, got stuck.
+        let failed = |output: &&Output| !output.status.success();
+        let first = outputs.iter().filter(failed).max_by_key(|output| output.status.code());
+        if let Some(output) = first {
+            let rank = outputs.iter().position(|other| std::ptr::eq(other, output));
+            anyhow::bail!("rank {} of {}: {}", rank.unwrap_or(0), self.ranks, text(output));
+        }
+        for (rank, output) in outputs.iter().enumerate() {
             let text = text(output);
-            ensure!(output.status.success(), "rank {rank} of {}: {text}", self.ranks);
             ensure!(text.contains("1 passed"), "rank {rank} ran nothing: {text}");
         }
         Ok(())

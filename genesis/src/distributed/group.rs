@@ -19,6 +19,24 @@ pub struct ProcessGroup {
     pub(super) shared: Arc<Shared>,
     /// Whether this handle adds in the order of ranks.
     pub(super) is_ordered: bool,
+    /// What waits when the last handle goes.
+    _last: Arc<Last>,
+}
+
+/// Waits, when the last handle of a group is dropped, until what the group was given has ended: a process that ends
+/// in the middle of a collective leaves the other ranks waiting. The watchdog holds the group too, now and
+/// then, but not this.
+#[derive(Debug)]
+struct Last(Arc<Shared>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Backend::Nccl(_) = self.0.backend {
+            // If the device failed there is nothing to wait for.
+            let _ = self.0.device.stream().synchronize();
+            let _ = self.0.stream.synchronize();
+        }
+    }
 }
 
 /// Joins the group of all processes, as their launcher numbers them; each takes the GPU of its local rank.
@@ -111,7 +129,8 @@ impl ProcessGroup {
                 Error::op("distributed", format!("no thread to watch collectives: {why}"))
             })?;
         }
-        Ok(ProcessGroup { shared, is_ordered: false })
+        let last = Arc::new(Last(shared.clone()));
+        Ok(ProcessGroup { shared, is_ordered: false, _last: last })
     }
 
     /// This process in the group.
