@@ -29,7 +29,9 @@ impl ProcessGroup {
     /// # Ok::<(), genesis::Error>(())
     /// ```
     pub fn with_ordered_reductions(&self) -> ProcessGroup {
-        ProcessGroup { is_ordered: true, ..self.clone() }
+        let mut group = self.clone();
+        group.is_ordered = true;
+        group
     }
 
     /// Whether sums are in the order of ranks.
