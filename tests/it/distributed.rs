@@ -5,6 +5,7 @@
 //! `tests/nccl`, over memory that the ranks share. On a machine with a GPU all ranks share it, with NCCL
 //! itself, which takes each for a machine of its own.
 
+mod common;
 mod language;
 mod ranks;
 mod sharded;

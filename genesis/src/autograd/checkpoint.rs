@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use genesis_kernel::ir::DType;
 
-use super::saved::{Kept, Recompute, Saved, Saving, lock, saving};
+use super::saved::{self, Kept, Recompute, Saved, Saving, lock, saving};
 use crate::dispatch::autocast::Regions;
 use crate::error::{Error, Result};
 use crate::mode::{enable_grad, is_grad_enabled};
@@ -88,13 +88,15 @@ pub fn checkpoint_many(
     Ok(results)
 }
 
-impl Recompute for Frame {
+impl saved::Part for Frame {
     fn note(&self, kept: &Kept) -> usize {
         let mut noted = lock(&self.noted);
         noted.push((kept.shape().to_vec(), kept.dtype));
         noted.len() - 1
     }
+}
 
+impl Recompute for Frame {
     fn value(&self, index: usize, keep: bool) -> Result<Kept> {
         if let Some(value) = self.take(index, keep) {
             return Ok(value);

@@ -62,17 +62,9 @@ impl GivenUp for Rebuilt {
         saved.push((memory, kept.place()));
         Some(saved.len() - 1)
     }
-
-    fn again(self: Arc<Self>) -> Arc<dyn Recompute> {
-        self
-    }
 }
 
 impl Recompute for Rebuilt {
-    fn note(&self, _: &Kept) -> usize {
-        unreachable!("a number is given by `claim`")
-    }
-
     fn value(&self, index: usize, _: bool) -> Result<Kept> {
         let mut again = lock(&self.again);
         let tensors = match again.take() {

@@ -31,32 +31,32 @@ pub(super) enum Memory {
     Again(Arc<dyn Recompute>, usize),
 }
 
-/// A part of a network that runs again for what it saved.
+/// What makes tensors again that are not kept.
 pub(super) trait Recompute: Send + Sync {
+    /// The tensor of this number; stays for another backward where it is to be kept.
+    fn value(&self, index: usize, keep: bool) -> Result<Kept>;
+}
+
+/// A part of a network that runs again for what it saved.
+pub(super) trait Part: Recompute {
     /// Notes that a tensor was saved; gives its place in the order of saving.
     fn note(&self, kept: &Kept) -> usize;
+}
 
-    /// The tensor that was saved at this place; stays for another backward where it is to be kept.
-    fn value(&self, index: usize, keep: bool) -> Result<Kept>;
+/// Memory that is given up after a forward, and made again when a backward reads it.
+pub(super) trait GivenUp: Recompute {
+    /// Notes a tensor that lies in such memory, and gives its number; none if it lies elsewhere.
+    fn claim(&self, kept: &Kept) -> Option<usize>;
 }
 
 /// What becomes of tensors that ops save on this thread.
 pub(super) enum Saving {
     /// Each leaves its number.
-    Number(Arc<dyn Recompute>),
+    Number(Arc<dyn Part>),
     /// Each goes on the list.
     Collect(Vec<Kept>),
     /// Those in memory that is given up leave a number; the others are saved as outside of this.
     GiveUp(Arc<dyn GivenUp>),
-}
-
-/// Memory that is given up after a forward, and made again when a backward reads it.
-pub(super) trait GivenUp: Send + Sync {
-    /// Notes a tensor that lies in such memory, and gives its number; none if it lies elsewhere.
-    fn claim(&self, kept: &Kept) -> Option<usize>;
-
-    /// As what the numbers are read.
-    fn again(self: Arc<Self>) -> Arc<dyn Recompute>;
 }
 
 thread_local! {
@@ -84,7 +84,7 @@ fn pack(kept: Kept) -> Memory {
                 }
                 Saving::GiveUp(memory) => {
                     if let Some(index) = memory.claim(&kept) {
-                        return Memory::Again(memory.clone().again(), index);
+                        return Memory::Again(memory.clone(), index);
                     }
                 }
             }

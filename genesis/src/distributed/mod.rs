@@ -25,7 +25,7 @@
 //! | `recorder`, `watch` | the last collectives of each rank, and who is missing when one does not end |
 //! | `mesh` | ranks along named axes |
 //! | `ddp`, `buckets` | data parallel training |
-//! | `zero`, `fully_shard` | the same with the optimizer's state, or all, in parts on the ranks |
+//! | `zero`, `fully_shard`, `clip` | the same with the optimizer's state, or all, in parts on the ranks |
 //! | [`functional`], `tensor_parallel` | collectives with gradients, and layers in parts on several ranks |
 //! | `context_parallel` | ring attention over parts of a sequence |
 //! | `pipeline` | layers on several ranks, one after the other: 1F1B |
@@ -38,6 +38,7 @@
 
 mod buckets;
 mod checkpoint;
+mod clip;
 mod collective;
 mod context_parallel;
 mod ddp;
@@ -58,6 +59,7 @@ mod world;
 mod zero;
 
 pub use checkpoint::{consolidate_checkpoint, load_sharded_checkpoint, save_sharded_checkpoint};
+pub use clip::clip_grad_norm_;
 pub use context_parallel::{context_parallel_attention, context_part, context_whole};
 pub use ddp::{DdpOptions, DistributedDataParallel};
 pub use fully_shard::{FullyShard, FullyShardOptions};
@@ -73,4 +75,4 @@ pub use tensor_parallel::{
 };
 pub use work::Work;
 pub use world::World;
-pub use zero::{ZeroOptimizer, clip_grad_norm_};
+pub use zero::ZeroOptimizer;

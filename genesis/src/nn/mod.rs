@@ -74,8 +74,8 @@ pub use loss::{
     MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss,
     NllLoss, PairwiseDistance, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
-pub(crate) use module::saved;
 pub use module::{Module, Part, Visitor, VisitorMut, Walk};
+pub(crate) use module::{buffers, handles, saved};
 pub use norm::{Extents, GroupNorm, LayerNorm, LayerNormOptions, LocalResponseNorm, RmsNorm};
 pub use packed::{
     PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
@@ -88,7 +88,7 @@ pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
 };
-pub(crate) use replace::{Named, Replacement, buffers, handles, named, replace};
+pub(crate) use replace::{Named, Replacement, named, replace};
 pub use resize::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveAvgPoolNd, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d, AdaptiveMaxPoolNd, Upsample,

@@ -67,15 +67,8 @@ pub trait Module: Any + Send + Sync {
 
     /// Every parameter with its dotted name; a tied one once, by its first name.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
-        let mut found: Vec<(String, Tensor)> = Vec::new();
-        Visitor::walk(self.as_module(), &mut |name, seen| {
-            if let Seen::Parameter(parameter) = seen
-                && !found.iter().any(|(_, known)| known.is_same(parameter))
-            {
-                found.push((name.to_owned(), parameter.tensor().clone()));
-            }
-        });
-        found
+        let all = handles(self.as_module()).into_iter();
+        all.map(|(name, parameter)| (name, parameter.tensor().clone())).collect()
     }
 
     /// Every parameter, a tied one once.
@@ -85,15 +78,8 @@ pub trait Module: Any + Send + Sync {
 
     /// Every buffer with its dotted name, a shared one once.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
-        let mut found: Vec<(String, Tensor)> = Vec::new();
-        Visitor::walk(self.as_module(), &mut |name, seen| {
-            if let Seen::Buffer(buffer) = seen
-                && !found.iter().any(|(_, known)| known.is_same(buffer))
-            {
-                found.push((name.to_owned(), buffer.tensor().clone()));
-            }
-        });
-        found
+        let all = buffers(self.as_module()).into_iter();
+        all.map(|(name, buffer)| (name, buffer.tensor().clone())).collect()
     }
 
     /// This module, under the empty name, and every one inside it with its dotted name, each before
@@ -426,6 +412,32 @@ pub(super) enum Seen<'a> {
     Module(&'a dyn Module),
     /// A module ends.
     End(&'a dyn Module),
+}
+
+/// Every parameter with its first name; one that occurs twice once.
+pub(crate) fn handles(module: &dyn Module) -> Vec<(String, Parameter)> {
+    let mut all: Vec<(String, Parameter)> = Vec::new();
+    Visitor::walk(module, &mut |name, seen| {
+        if let Seen::Parameter(parameter) = seen
+            && !all.iter().any(|(_, known)| known.is_same(parameter))
+        {
+            all.push((name.to_owned(), parameter.clone()));
+        }
+    });
+    all
+}
+
+/// Every buffer with its first name; one that occurs twice once.
+pub(crate) fn buffers(module: &dyn Module) -> Vec<(String, Buffer)> {
+    let mut all: Vec<(String, Buffer)> = Vec::new();
+    Visitor::walk(module, &mut |name, seen| {
+        if let Seen::Buffer(buffer) = seen
+            && !all.iter().any(|(_, known)| known.is_same(buffer))
+        {
+            all.push((name.to_owned(), buffer.clone()));
+        }
+    });
+    all
 }
 
 /// Walks a module; a module shows it each of its parts in a fixed order.

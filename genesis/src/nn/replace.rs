@@ -5,7 +5,7 @@
 //! sharing the new one.
 
 use super::module::{Seen, SeenMut};
-use super::{Buffer, Module, Parameter, Visitor, VisitorMut, Weight};
+use super::{Module, Visitor, VisitorMut, Weight};
 use crate::ops::QuantizedWeight;
 use crate::tensor::Tensor;
 
@@ -45,32 +45,6 @@ pub(crate) fn named(module: &dyn Module) -> Vec<Named> {
                 in_products,
                 elsewhere: !in_products,
             }),
-        }
-    });
-    all
-}
-
-/// Every parameter with its first name; one that occurs twice once.
-pub(crate) fn handles(module: &dyn Module) -> Vec<(String, Parameter)> {
-    let mut all: Vec<(String, Parameter)> = Vec::new();
-    Visitor::walk(module, &mut |name, seen| {
-        if let Seen::Parameter(parameter) = seen
-            && !all.iter().any(|(_, known)| known.is_same(parameter))
-        {
-            all.push((name.to_owned(), parameter.clone()));
-        }
-    });
-    all
-}
-
-/// Every buffer with its first name; one that occurs twice once.
-pub(crate) fn buffers(module: &dyn Module) -> Vec<(String, Buffer)> {
-    let mut all: Vec<(String, Buffer)> = Vec::new();
-    Visitor::walk(module, &mut |name, seen| {
-        if let Seen::Buffer(buffer) = seen
-            && !all.iter().any(|(_, known)| known.is_same(buffer))
-        {
-            all.push((name.to_owned(), buffer.clone()));
         }
     });
     all
@@ -118,7 +92,7 @@ mod tests {
     use genesis_kernel::runtime::Device;
 
     use super::*;
-    use crate::nn::Linear;
+    use crate::nn::{Linear, Parameter};
 
     #[derive(Module)]
     struct Tied {

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use genesis::Device;
-use genesis::distributed::{ProcessGroup, World, init_world};
+use genesis::distributed::ProcessGroup;
 use genesis::train::language::{Event, Options, Outcome, Session, Start, run};
 
+use super::common::group;
 use crate::lm_training::{Workplace, written};
 
 /// A run until so many steps of this process are done.
@@ -33,8 +33,7 @@ fn train(
 #[test]
 #[ignore = "ranks, which `distributed::ranks_train_a_language_model_as_one` starts"]
 fn training() -> Result<()> {
-    let world = World { timeout: Duration::from_secs(100), ..World::from_env()? };
-    let group = init_world(world, Device::Cuda(0))?;
+    let group = group(100)?;
     let (rank, size) = (group.rank(), group.size());
     // All ranks read the files of the first.
     let place = (rank == 0).then(Workplace::new).transpose()?;

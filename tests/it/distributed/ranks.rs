@@ -3,27 +3,18 @@
 use std::time::Duration;
 
 use genesis::distributed::{
-    DdpOptions, DeviceMesh, DistributedDataParallel, ProcessGroup, ReduceOp, World, init,
-    init_world,
+    DdpOptions, DeviceMesh, DistributedDataParallel, ProcessGroup, ReduceOp, init,
 };
 use genesis::nn::{Linear, Module};
 use genesis::optim::{Optimizer, Sgd, SgdOptions};
 use genesis::{DType, Device, Result, Tensor, manual_seed};
 
-/// The group, with a timeout that a test can wait for.
-fn group(seconds: u64) -> Result<ProcessGroup> {
-    let world = World { timeout: Duration::from_secs(seconds), ..World::from_env()? };
-    init_world(world, Device::Cuda(0))
-}
+use super::common::{group, read};
 
 /// What rank `rank` has: numbers that tell it from others.
 fn own(rank: usize, dtype: DType, device: Device) -> Result<Tensor> {
     let values: Vec<f32> = (0..6).map(|i| (i + 10 * rank) as f32).collect();
     Tensor::from_slice_on(&values, &[6], device)?.to_dtype(dtype)
-}
-
-fn read(x: &Tensor) -> Result<Vec<f32>> {
-    x.to_dtype(DType::F32)?.to_vec::<f32>()
 }
 
 #[test]

@@ -1,49 +1,22 @@
 //! What ranks do that hold parts of a model. `distributed` starts these tests, several processes of each.
 
-use std::time::Duration;
-
 use genesis::distributed::functional;
 use genesis::distributed::{
     ColumnParallelLinear, DdpOptions, DeviceMesh, DistributedDataParallel, FullyShard,
     FullyShardOptions, Parallel, ProcessGroup, ReduceOp, RowParallelLinear, VocabParallelEmbedding,
-    World, ZeroOptimizer, clip_grad_norm_, init_world, sum_gradients, vocab_parallel_cross_entropy,
+    ZeroOptimizer, clip_grad_norm_, sum_gradients, vocab_parallel_cross_entropy,
 };
 use genesis::nn::{Embedding, Layer, LayerNorm, Linear, Module};
 use genesis::ops::{Classes, Reduction};
-use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+use genesis::optim::Optimizer;
 use genesis::{DType, Device, Result, Tensor, manual_seed, memory};
 
-fn group() -> Result<ProcessGroup> {
-    let world = World { timeout: Duration::from_secs(60), ..World::from_env()? };
-    init_world(world, Device::Cuda(0))
-}
-
-fn read(x: &Tensor) -> Result<Vec<f32>> {
-    x.detach().to_dtype(DType::F32)?.to_vec::<f32>()
-}
-
-fn close(a: &Tensor, b: &Tensor, limit: f64, what: &str) -> Result<()> {
-    assert_eq!(a.shape(), b.shape(), "{what}");
-    let scale = b.detach().abs()?.max()?.item()?.max(1e-3);
-    let off = a.detach().sub(&b.detach())?.abs()?.max()?.item()?;
-    assert!(off <= limit * scale, "{what}: off by {off} of {scale}");
-    Ok(())
-}
-
-fn grad(x: &Tensor) -> Tensor {
-    x.grad().expect("a gradient")
-}
-
-/// Numbers that are the same on all ranks.
-fn numbers(shape: &[usize], seed: u64, device: Device) -> Result<Tensor> {
-    manual_seed(seed);
-    Tensor::randn(shape, device)
-}
+use super::common::{adamw, close, grad, group, numbers, read};
 
 #[test]
 #[ignore = "ranks, which `distributed::gradients_of_collectives` starts"]
 fn gradients() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     let all = numbers(&[size, 3, 4], 1, device)?;
     let weights = numbers(&[size, 3 * size, 4], 2, device)?;
@@ -98,10 +71,6 @@ impl Layer for Block {
     }
 }
 
-fn adamw(parameters: Vec<(String, Tensor)>) -> AdamW {
-    AdamW::new(parameters, AdamWOptions { lr: 0.01, ..AdamWOptions::default() })
-}
-
 /// Steps of a training: many ranks share the cores of a machine without GPUs.
 fn steps(ranks: usize) -> u64 {
     match ranks {
@@ -133,7 +102,7 @@ fn named<B: Module>(model: &[B]) -> Vec<(String, Tensor)> {
 #[test]
 #[ignore = "ranks, which `distributed::parameters_in_parts_train_as_whole_ones` starts"]
 fn fully() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     for reshard_after_forward in [true, false] {
         let options = FullyShardOptions { reshard_after_forward, ..FullyShardOptions::default() };
@@ -209,7 +178,7 @@ fn refused(group: &ProcessGroup) -> Result<()> {
 #[test]
 #[ignore = "ranks, which `distributed::parameters_in_parts_take_their_part_of_the_memory` starts"]
 fn memory() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (size, device) = (group.size(), group.device());
     let before = memory::memory_allocated(device)?;
     let model = (0..3)
@@ -244,7 +213,7 @@ fn memory() -> Result<()> {
 #[test]
 #[ignore = "ranks, which `distributed::state_in_parts_trains_as_whole_state` starts"]
 fn zero() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     let alone = blocks(device, Ok)?;
     let shared =
@@ -308,7 +277,7 @@ impl Whole {
 #[test]
 #[ignore = "ranks, which `distributed::layers_on_several_ranks_are_layers` starts"]
 fn tensor_parallel() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     let tokens = Tensor::from_slice_on(&[0i64, 5, 15, 7, 3, 9, 1, 12], &[2, 4], device)?;
     let target = Tensor::from_slice_on(&[5i64, 15, -100, 3, 9, 1, 12, 8], &[8], device)?;
@@ -369,7 +338,7 @@ impl Layer for Mlp {
 #[test]
 #[ignore = "ranks, which `distributed::tensor_parallel_blocks_in_parts` starts"]
 fn two_axes() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let device = group.device();
     let mesh = DeviceMesh::new(&group, &[("dp", 2), ("tp", 2)])?;
     let (dp, tp) = (mesh.group("dp")?, mesh.group("tp")?);
@@ -413,7 +382,7 @@ fn two_axes() -> Result<()> {
 #[test]
 #[ignore = "ranks, which `distributed::sums_in_order_have_the_bits_of_one_rank` starts"]
 fn audit() -> Result<()> {
-    let group = group()?.with_ordered_reductions();
+    let group = group(60)?.with_ordered_reductions();
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     let alone = blocks(device, Ok)?;
     let ddp =

@@ -2,50 +2,23 @@
 //! these tests, several processes of each.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use genesis::distributed::{
     ColumnParallelLinear, FullyShard, FullyShardOptions, Parallel, Pipeline, ProcessGroup,
-    ReduceOp, World, ZeroOptimizer, consolidate_checkpoint, context_parallel_attention,
-    context_part, context_whole, convert_sync_batch_norm, init_world, load_sharded_checkpoint,
-    save_sharded_checkpoint,
+    ReduceOp, ZeroOptimizer, consolidate_checkpoint, context_parallel_attention, context_part,
+    context_whole, convert_sync_batch_norm, load_sharded_checkpoint, save_sharded_checkpoint,
 };
 use genesis::nn::{BatchNorm2d, Layer, Linear, Module};
 use genesis::ops::Attention;
-use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+use genesis::optim::Optimizer;
 use genesis::{DType, Device, Result, Tensor, manual_seed};
 
-fn group() -> Result<ProcessGroup> {
-    let world = World { timeout: Duration::from_secs(60), ..World::from_env()? };
-    init_world(world, Device::Cuda(0))
-}
-
-fn read(x: &Tensor) -> Result<Vec<f32>> {
-    x.detach().to_dtype(DType::F32)?.to_vec::<f32>()
-}
-
-fn close(a: &Tensor, b: &Tensor, limit: f64, what: &str) -> Result<()> {
-    assert_eq!(a.shape(), b.shape(), "{what}");
-    let scale = b.detach().abs()?.max()?.item()?.max(1e-3);
-    let off = a.detach().sub(&b.detach())?.abs()?.max()?.item()?;
-    assert!(off <= limit * scale, "{what}: off by {off} of {scale}");
-    Ok(())
-}
-
-fn grad(x: &Tensor) -> Tensor {
-    x.grad().expect("a gradient")
-}
-
-/// Numbers that are the same on all ranks.
-fn numbers(shape: &[usize], seed: u64, device: Device) -> Result<Tensor> {
-    manual_seed(seed);
-    Tensor::randn(shape, device)
-}
+use super::common::{adamw, close, grad, group, numbers, read};
 
 #[test]
 #[ignore = "ranks, which `distributed::attention_around_the_ranks` starts"]
 fn context() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (size, device) = (group.size(), group.device());
     let len = 4 * size;
     let leaf = |shape: &[usize], seed| numbers(shape, seed, device)?.requires_grad_(true);
@@ -80,14 +53,10 @@ fn layers(count: usize, device: Device) -> Result<Vec<Linear>> {
     (0..count).map(|_| Linear::new(6, 6, device)).collect()
 }
 
-fn adamw(parameters: Vec<(String, Tensor)>) -> AdamW {
-    AdamW::new(parameters, AdamWOptions { lr: 0.01, ..AdamWOptions::default() })
-}
-
 #[test]
 #[ignore = "ranks, which `distributed::stages_train_as_a_whole_model` starts"]
 fn pipeline() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     let all = layers(size, device)?;
     let own = layers(size, device)?.swap_remove(rank);
@@ -128,7 +97,7 @@ fn pipeline() -> Result<()> {
 #[test]
 #[ignore = "ranks, which `distributed::batch_norm_over_all_ranks` starts"]
 fn batch_norm() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (rank, size, device) = (group.rank(), group.size(), group.device());
     let whole = BatchNorm2d::new(3, device)?;
     let layer = BatchNorm2d::new(3, device)?;
@@ -192,7 +161,7 @@ fn folder() -> PathBuf {
 #[test]
 #[ignore = "ranks, which `distributed::checkpoints_in_parts` starts"]
 fn save() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (device, folder) = (group.device(), folder());
     let net = net(&group)?;
     let mut optimizer = adamw(net.named_parameters());
@@ -221,7 +190,7 @@ fn save() -> Result<()> {
 #[test]
 #[ignore = "ranks, which `distributed::checkpoints_in_parts` starts"]
 fn load() -> Result<()> {
-    let group = group()?;
+    let group = group(60)?;
     let (device, folder) = (group.device(), folder());
     let net = net(&group)?;
     let mut optimizer = ZeroOptimizer::new(net.named_parameters(), &group, adamw);

@@ -56,8 +56,7 @@ pub(super) fn evaluate<L: Lesson>(
     let mut preferences = Preferences::of(&preferences, count)?;
     if let Some(ranks) = ranks {
         [sum] = ranks.sum([sum])?;
-        let own = preferences.or(L::HAS_PREFERENCES.then(Preferences::default));
-        preferences = own.map(|own| own.over(ranks)).transpose()?;
+        preferences = Preferences::over::<L>(preferences, ranks)?;
     }
     Ok(Evaluation { loss: sum / count.max(1) as f64, tokens, preferences })
 }

@@ -106,12 +106,18 @@ impl Preferences {
         Ok((!sums.is_empty()).then_some(Preferences { accuracy, margin, chosen, rejected }))
     }
 
-    /// The sum of the shares of all ranks; all of them call it.
-    pub(super) fn over(self, ranks: &Ranks) -> Result<Preferences> {
-        let Preferences { accuracy, margin, chosen, rejected } = self;
+    /// The sum of the shares of all ranks, all of which call it: one without a batch of its own adds nothing.
+    pub(super) fn over<L: Lesson>(
+        own: Option<Preferences>,
+        ranks: &Ranks,
+    ) -> Result<Option<Preferences>> {
+        if !L::HAS_PREFERENCES {
+            return Ok(None);
+        }
+        let Preferences { accuracy, margin, chosen, rejected } = own.unwrap_or_default();
         let [accuracy, margin, chosen, rejected] =
             ranks.sum([accuracy, margin, chosen, rejected])?;
-        Ok(Preferences { accuracy, margin, chosen, rejected })
+        Ok(Some(Preferences { accuracy, margin, chosen, rejected }))
     }
 }
 

@@ -156,8 +156,7 @@ impl<'o, L: Lesson> Run<'o, L> {
     ) -> Result<Run<'o, L>> {
         options.check()?;
         let Session { resume, overwrite } = session;
-        let is_writer = start.group.as_ref().is_none_or(|group| group.rank() == 0);
-        let out = options.out.as_ref().filter(|_| is_writer);
+        let out = options.out.as_ref().filter(|_| start.is_writer());
         let output = Output { out: out.map(PathBuf::as_path), resume, overwrite };
         let folder = RunFolder::take(output, |note| watch(Event::Note(note)))?;
         if let Some(group) = &start.group {
@@ -356,8 +355,7 @@ impl<'o, L: Lesson> Run<'o, L> {
             watch(Event::Evaluated(self.step, found));
         }
         let Options { prompts, prompt_tokens, .. } = self.options;
-        let is_writer = self.start.group.as_ref().is_none_or(|group| group.rank() == 0);
-        if !prompts.is_empty() && is_writer {
+        if !prompts.is_empty() && self.start.is_writer() {
             let texts = evaluate::samples(&self.start, (prompts, self.is_chat), *prompt_tokens)?;
             for (prompt, text) in prompts.iter().zip(texts) {
                 self.records.sample(self.step, prompt, &text)?;
@@ -400,7 +398,7 @@ impl<'o, L: Lesson> Run<'o, L> {
         self.records.flush()?;
         // It holds the model, which an export may change.
         self.ranks = None;
-        let is_writer = self.start.group.as_ref().is_none_or(|group| group.rank() == 0);
+        let is_writer = self.start.is_writer();
         let mut files = Vec::new();
         if let Some(out) = self.options.out.as_deref().filter(|_| is_done && is_writer) {
             self.start.model.eval();

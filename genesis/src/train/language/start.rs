@@ -79,6 +79,11 @@ impl Start {
     pub fn on_ranks(self, group: &ProcessGroup) -> Start {
         Start { group: (group.size() > 1).then(|| group.clone()), ..self }
     }
+
+    /// Whether this process writes what the run writes.
+    pub(super) fn is_writer(&self) -> bool {
+        self.group.as_ref().is_none_or(|group| group.rank() == 0)
+    }
 }
 
 impl Start {

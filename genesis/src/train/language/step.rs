@@ -78,9 +78,7 @@ pub(super) fn learn<L: Lesson>(
     let mut preferences = Preferences::of(&preferences, count)?;
     if let Some(ranks) = ranks {
         [loss] = ranks.sum([loss])?;
-        // A rank without a batch of its own adds nothing, but takes part.
-        let own = preferences.or(L::HAS_PREFERENCES.then(Preferences::default));
-        preferences = own.map(|own| own.over(ranks)).transpose()?;
+        preferences = Preferences::over::<L>(preferences, ranks)?;
     }
     let grad_norm = grad_norm.item()?;
     if !loss.is_finite() || !grad_norm.is_finite() {
