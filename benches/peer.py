@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 
 # Libraries may print; the answers have a stream of their own.
 ANSWERS = os.fdopen(os.dup(1), "w")
@@ -468,20 +469,31 @@ def drawn(what, grad):
     return x.requires_grad_(grad and dtype.is_floating_point)
 
 
+def set_deterministic(wanted):
+    """Whether sums at indices are added up in a fixed order, where torch has code for it; returns that."""
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    warnings.filterwarnings("ignore", message=".*deterministic.*")
+    torch.use_deterministic_algorithms(wanted, warn_only=True)
+    return wanted
+
+
 def call(case):
     """An expression over inputs: its forward, or the backward alone of one that ran before."""
     torch.backends.cudnn.benchmark = True
+    name = "torch"
+    if set_deterministic(case.request.get("deterministic", False)):
+        name = "torch deterministic"
     backward, run = case.request["backward"], expression(case.request["call"])
     x = case.each(lambda: [drawn(what, backward) for what in case.request["inputs"]])
     y = run(x[0])
     case.result = described(y)
     if not backward:
-        return {"torch": lambda i: run(x[i])}
+        return {name: lambda i: run(x[i])}
     del y
     y = [run(inputs) for inputs in x]
     leaves = [[t for t in inputs if t.requires_grad] for inputs in x]
     dy = [torch.rand(t.shape, device=DEVICE).to(t.dtype) for t in y]
-    return {"torch": lambda i: torch.autograd.grad(y[i], leaves[i], dy[i], retain_graph=True, allow_unused=True)}
+    return {name: lambda i: torch.autograd.grad(y[i], leaves[i], dy[i], retain_graph=True, allow_unused=True)}
 
 
 def evaluate(request):

@@ -16,11 +16,14 @@ parts=${*:-tests sanitizer stress soak random}
 jobs=${JOBS:-$(nproc)}
 limit=${LIMIT:-240}
 tests=$PWD/.gpu/tests
-export out limit tests
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || gpus=1
+export out limit tests gpus
 
-# One test, named by $2, after the words of $1 (an empty one, or a sanitizer and its options).
+# One test, named by $2, after the words of $1 (an empty one, or a sanitizer and its options). Of several GPUs it
+# has the one of its slot; tests of ranks have all.
 one() {
   local log=$out/${2//::/.}${3:-}.log start=$SECONDS state=ok
+  [[ $2 == distributed::* ]] || export CUDA_VISIBLE_DEVICES=$((${SLOT:-0} % gpus))
   export GENESIS_CACHE_DIR=$(mktemp -d)
   # shellcheck disable=SC2086
   timeout "$limit" $1 "$tests" --exact "$2" --test-threads 1 >"$log" 2>&1
@@ -58,8 +61,7 @@ export -f share
 # Part $1: random programs, half of them tile IR and half kernels, in test $2, a process for each core.
 shares() {
   share=$(((${PROGRAMS:-20000} + jobs - 1) / jobs)) seed=${SEED:-0} seconds=${SECONDS_OF_RANDOM:-480}
-  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || gpus=1
-  export share seed seconds gpus
+  export share seed seconds
   rm -f "$out/$1".*.log
   seq 0 $((jobs - 1)) | xargs -P "$jobs" -I{} bash -c 'share "$0" {} "$1"' "$1" "$2"
   sums "$1" | tee "$out/$1.txt"
@@ -85,12 +87,12 @@ for part in $parts; do
     # What reads sources, assembles, emulates or wants the virtual GPU has run elsewhere; stress and the
     # sanitizer's tests are parts of their own.
     tests) listed | grep -vE '^(abuse|assemble|checkpoint|emulate|exits|facts|names|outside|sanitize|stress|tidy|ui|virtual_gpu)::' |
-      xargs -P "$jobs" -I{} bash -c 'one "" {}' ;;
+      xargs -P "$jobs" --process-slot-var=SLOT -I{} bash -c 'one "" {}' ;;
     sanitizer) for tool in memcheck racecheck; do
       listed | grep '^sanitize::' | sed "s/\$/ $tool/"
-    done | xargs -P "$jobs" -L1 bash -c 'one "compute-sanitizer --tool $1 --error-exitcode 9" "$0" ".$1"' ;;
+    done | xargs -P "$jobs" --process-slot-var=SLOT -L1 bash -c 'one "compute-sanitizer --tool $1 --error-exitcode 9" "$0" ".$1"' ;;
     stress) listed | grep '^stress::' |
-      GENESIS_DELAYS=1 xargs -P "$jobs" -I{} bash -c 'one "" {} .delays' ;;
+      GENESIS_DELAYS=1 xargs -P "$jobs" --process-slot-var=SLOT -I{} bash -c 'one "" {} .delays' ;;
     # Ten million allocations on two streams, each looked at when it is freed.
     soak) GENESIS_TEST_SOAK=10000000 limit=1200 one "" memory::no_two_buffers_share_a_byte .soak ;;
     random) shares random random_programs_agree_on_the_gpu ;;

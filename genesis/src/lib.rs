@@ -55,7 +55,8 @@ pub use ops::argument::{TensorArg, TensorArgMut};
 pub use ops::promote::{promote_types, result_type};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
-    matmul_precision, set_matmul_precision,
+    are_deterministic_algorithms_enabled, matmul_precision, set_matmul_precision,
+    use_deterministic_algorithms,
 };
 pub use random::manual_seed;
 pub use tensor::{Creation, Tensor, TensorType};

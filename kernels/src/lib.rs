@@ -58,6 +58,7 @@ pub mod sort;
 pub mod special;
 pub mod tiles;
 pub mod triangle;
+pub mod unordered;
 pub mod update;
 
 use genesis_kernel::kernel::KernelDef;
@@ -103,6 +104,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         search::KERNELS,
         special::KERNELS,
         index::KERNELS,
+        unordered::KERNELS,
         triangle::KERNELS,
         cross::KERNELS,
         product::KERNELS,

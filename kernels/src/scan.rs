@@ -162,10 +162,10 @@ pub fn logcumsumexp_rows<T: Float, A: Float, const ROWS: usize, const COLS: usiz
     for j in range(0, x.dim(1), COLS) {
         let v = x.load::<ROWS, COLS>([i, j]).to::<A>();
         let own = associative_scan(v, 1, log_add);
-        y.store([i, j], log_add_of(own, before.broadcast_to::<ROWS, COLS>()).to::<T>());
+        y.store([i, j], log_add_of::<A, A, _>(own, before.broadcast_to::<ROWS, COLS>()).to::<T>());
         let inside = (j + arange::<COLS>()).row() < x.dim(1);
         let all = reduce(where_(inside, v, A::NEG_INFINITY), 1, log_add).col();
-        before = log_add_of(all, before);
+        before = log_add_of::<A, A, _>(all, before);
     }
 }
 

@@ -97,28 +97,17 @@ pub fn zeta_of<S: Shape>(x: Tile<f64, S>, s: f64) -> Tile<f64, S> {
 }
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&lgamma::KERNEL, &digamma::KERNEL, &zeta::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[&digamma::KERNEL, &zeta::KERNEL];
 
-macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident = |$x:ident| { $($body:tt)* })*) => {$(
-        $(#[$doc])*
-        #[kernel]
-        pub fn $name<T: Float, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>) {
-            let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
-            // Row by row: what a formula keeps in f64 would fill the registers for more.
-            for r in range(i, i + ROWS, 1) {
-                let $x = x.load::<1, 1, 1, COLS>([a, b, r, j]).to::<f64>();
-                y.store([a, b, r, j], ($($body)*).to::<T>());
-            }
-        }
-    )*};
-}
-
-unary! {
-    /// The logarithm of the magnitude of the gamma function.
-    lgamma = |v| { lgamma(v) }
-    /// Its derivative.
-    digamma = |v| { digamma_of(v) }
+/// The derivative of the logarithm of the gamma function.
+#[kernel]
+pub fn digamma<T: Float, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>) {
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    // Row by row: what a formula keeps in f64 would fill the registers for more.
+    for r in range(i, i + ROWS, 1) {
+        let v = x.load::<1, 1, 1, COLS>([a, b, r, j]).to::<f64>();
+        y.store([a, b, r, j], digamma_of(v).to::<T>());
+    }
 }
 
 /// The zeta function of Hurwitz, of `s`, times a factor.

@@ -16,10 +16,12 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
     let of_ints = |param: &DTypeParam| param.name == "T" && param.bound == DTypeBound::Int;
     let is_of_ints = kernel.ast.dtypes.iter().any(of_ints);
+    let is_widened = kernel.ast.dtypes.iter().any(|param| param.name == "A");
+    let keyed = if is_widened { wide } else { dtype };
     let of = |param: &DTypeParam| match param.bound {
         // Keys have as many bits as what they are of.
-        DTypeBound::Int if param.name == "K" && !is_of_ints && dtype.bytes() == 2 => DType::I16,
-        DTypeBound::Int if param.name == "K" && !is_of_ints && dtype.bytes() == 4 => DType::I32,
+        DTypeBound::Int if param.name == "K" && !is_of_ints && keyed.bytes() == 2 => DType::I16,
+        DTypeBound::Int if param.name == "K" && !is_of_ints && keyed.bytes() == 4 => DType::I32,
         // What a product of integers gives.
         DTypeBound::Int if param.name == "O" => DType::I32,
         DTypeBound::Int => DType::I64,

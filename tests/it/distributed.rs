@@ -2,8 +2,8 @@
 //!
 //! A test of this file starts the test binary once for each rank, with one of the tests of
 //! `distributed::ranks` or its siblings. Without a GPU each rank has a virtual one (`tests/driver`) and NCCL is
-//! `tests/nccl`, over memory that the ranks share. On a machine with a GPU all ranks share it, with NCCL
-//! itself, which takes each for a machine of its own.
+//! `tests/nccl`, over memory that the ranks share. On a machine with GPUs it is NCCL itself: each rank has a
+//! GPU of its own where there are enough, else all share one, and NCCL takes each for a machine of its own.
 
 mod common;
 mod language;
@@ -77,7 +77,8 @@ impl Launch {
     fn start(&self) -> anyhow::Result<(TempDir, Vec<Child>)> {
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let is_virtual = Device::cuda_count() == 0;
+        let gpus = Device::cuda_count();
+        let is_virtual = gpus == 0;
         if is_virtual && self.has_gpu {
             symlink(beside("libvirtual_cuda.so")?, folder.path().join("libcuda.so"))?;
             symlink(beside("libvirtual_nccl.so")?, folder.path().join("libnccl.so.2"))?;
@@ -93,6 +94,8 @@ impl Launch {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
                 if is_virtual {
                     command.env("LD_LIBRARY_PATH", folder.path()).env("TMPDIR", folder.path());
+                } else if gpus as usize >= self.ranks {
+                    command.env("CUDA_VISIBLE_DEVICES", rank.to_string());
                 } else {
                     // Ranks that say they are of one machine may not share a GPU.
                     command.env("NCCL_HOSTID", format!("rank{rank}"));

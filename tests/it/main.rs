@@ -124,6 +124,7 @@ mod paged_decode;
 mod parity;
 /// What a program spends its time on.
 mod peers;
+mod places;
 /// Products of integers and of f64 by tensor cores.
 mod products;
 mod profiler;

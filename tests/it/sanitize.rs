@@ -461,12 +461,16 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "sum_at",
     "put",
     "radix_count",
+    "radix_select",
     "radix_scatter",
     "radix_scatter_words",
     "radix_sort_rows_of_floats",
     "radix_sort_rows_of_ints",
     "radix_words_of_floats",
     "radix_words_of_ints",
+    // On the CPU sums are in order whatever is asked for.
+    "add_rows_unordered",
+    "add_unordered",
     // Rows that few programs would have are cut on a GPU.
     "sum_parts",
     "cumsum_parts",
@@ -488,6 +492,29 @@ const NOT_ON_A_GPU: &[&str] = &[
     "radix_pass_in_order",
     "radix_select_in_order",
 ];
+
+/// Sums at indices by atomics.
+fn run_unordered(device: Device) -> Result<()> {
+    genesis::use_deterministic_algorithms(false);
+    let index = Tensor::arange(0.0, 3000.0, 1.0, (DType::I64, device))?.remainder_scalar(700.0)?;
+    for dtype in [DType::F32, DType::BF16] {
+        let values = Tensor::ones(&[3000], (dtype, device))?;
+        let sums = Tensor::zeros(&[700], (dtype, device))?.scatter_add(0, &index, &values)?;
+        let rows = Tensor::ones(&[3000, 70], (dtype, device))?;
+        let table = Tensor::zeros(&[700, 70], (dtype, device))?.index_add(0, &index, &rows, 1.0)?;
+        let total = table.to_dtype(DType::F32)?.sum()?.item()?;
+        let counts = (sums.min()?.item()?, total / 70.0);
+        assert_eq!(counts, (4.0, 3000.0), "{dtype}");
+    }
+    genesis::use_deterministic_algorithms(true);
+    Ok(())
+}
+
+#[test]
+fn sums_in_any_order() -> Result<()> {
+    let Some(device) = gpu("sums at indices by atomics") else { return Ok(()) };
+    run_unordered(device)
+}
 
 /// The tests above launch every kernel there is. On the CPU in a process of its own: in this one other tests
 /// launch kernels too.
@@ -516,6 +543,7 @@ fn nothing_is_left_out() -> Result<()> {
     run_attention(device)?;
     language_models::run(device)?;
     if device.is_cuda() {
+        run_unordered(device)?;
         run_tf32(device)?;
     }
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);

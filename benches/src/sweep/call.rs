@@ -6,6 +6,7 @@ use genesis::{DType, Tensor};
 use super::kind::Kind;
 
 /// A call that is timed.
+#[derive(Clone)]
 pub(crate) struct Call {
     /// The name of the case.
     pub(crate) name: String,
@@ -19,11 +20,18 @@ pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) dtype: DType,
     pub(crate) is_backward: bool,
+    /// Whether both sides may add up in any order.
+    pub(crate) is_unordered: bool,
     /// Floating-point operations by the elements of the result, where a row says them.
     pub(crate) info: Option<&'static OpInfo>,
 }
 
 impl Call {
+    /// Whether the peer adds up in a fixed order, as we do unless told otherwise: where there is an index.
+    pub(crate) fn wants_order(&self) -> bool {
+        !self.is_unordered && self.inputs.iter().any(|input| input.is_index)
+    }
+
     /// The shapes for people: `4096x4096, 4096`.
     pub(crate) fn shapes_text(&self) -> String {
         let text = |input: &Input| {

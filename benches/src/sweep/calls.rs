@@ -95,6 +95,7 @@ fn calls_of(row: &Row) -> Vec<Call> {
             kind: Kind::Large,
             dtype: row.inputs.first().map_or(DType::F32, |input| input.dtype),
             is_backward,
+            is_unordered: false,
             info: None,
         }
     };

@@ -7,7 +7,11 @@
 //! ops/softmax/f32/large        [4096, 4096]
 //! ops/softmax/f32/odd          [4095, 4095]
 //! ops/softmax/bf16/large/bwd   its backward alone, of a forward that ran before
+//! ops/index_add/f32/large/unordered
 //! ```
+//!
+//! Where there is an index the peer is PyTorch with its deterministic algorithms, since ours are; `unordered`
+//! is both without ([`genesis::use_deterministic_algorithms`]).
 //!
 //! of the kinds of [`Kind`]. Both sides draw inputs of the same shapes, strides and ranges; that shape and
 //! dtype of the results agree is looked at before anything is timed, the values themselves are what the
@@ -24,7 +28,7 @@ mod summary;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use genesis::ops::info::{Growth, OpInfo, all};
+use genesis::ops::info::{Family, Growth, OpInfo, all};
 use rayon::prelude::*;
 
 use crate::table::Case;
@@ -65,7 +69,7 @@ fn of_row(info: &'static OpInfo, scope: Scope) -> Vec<Call> {
         if kind.applies(&shapes) {
             let part = if is_backward { "/bwd" } else { "" };
             let row = info.name.replace(' ', "_");
-            calls.push(Call {
+            let call = Call {
                 name: format!("{PREFIX}{row}/{dtype}/{}{part}", kind.name()),
                 row: info.name,
                 run: info.call,
@@ -74,11 +78,25 @@ fn of_row(info: &'static OpInfo, scope: Scope) -> Vec<Call> {
                 kind,
                 dtype,
                 is_backward,
+                is_unordered: false,
                 info: Some(info),
-            });
+            };
+            calls.extend(unordered(&call));
+            calls.push(call);
         }
     }
     calls
+}
+
+/// A large call that may add up floats at indices, in any order.
+fn unordered(call: &Call) -> Option<Call> {
+    let adds = call.is_backward || call.info.is_some_and(|info| info.family == Family::Sum);
+    let is_one = call.wants_order() && adds && call.kind == Kind::Large && call.dtype.is_float();
+    is_one.then(|| Call {
+        name: format!("{}/unordered", call.name),
+        is_unordered: true,
+        ..call.clone()
+    })
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ struct Graph {
 /// # Errors
 /// If the op refuses it, memory runs out, or the call would take too much of it.
 pub(crate) fn prepare(call: &Call, device: Device) -> anyhow::Result<Ready> {
+    genesis::use_deterministic_algorithms(!call.is_unordered);
     let inputs = &call.inputs;
     let layouts = layouts(call, inputs);
     let moved: Vec<(usize, DType)> =
@@ -100,6 +101,7 @@ pub(crate) fn prepare(call: &Call, device: Device) -> anyhow::Result<Ready> {
         json!({
             "do": "prepare", "op": "call", "dtype": call.dtype.to_string(), "dims": [],
             "call": expr, "inputs": described, "backward": call.is_backward, "sets": sets,
+            "deterministic": call.wants_order(),
         })
     });
     Ok(Ready { prepared, sets, work, request, result })

@@ -13,7 +13,8 @@ use genesis_macros::device;
 use self::shared::{is_negative, log1p_wide};
 use self::single::{
     acos_single, acosh_single, asin_single, asinh_single, atan_single, atan2_single, atanh_single,
-    cosh_single, erfc_single, erfinv_single, expm1_single, log1p_single, sinh_single, tan_single,
+    cosh_single, erfc_single, erfinv_single, expm1_single, lgamma_single, log1p_single,
+    sinh_single, tan_single,
 };
 
 use super::Tile;
@@ -588,7 +589,11 @@ pub fn lgamma_wide<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
 /// The logarithm of the magnitude of the gamma function.
 #[device]
 pub fn lgamma_of<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
-    lgamma_wide(x.to::<f64>()).to::<T>()
+    if T::EPSILON < T::from(1e-10) {
+        lgamma_wide(x.to::<f64>()).to::<T>()
+    } else {
+        lgamma_single(x.to::<f32>()).to::<T>()
+    }
 }
 
 /// The gamma function: below one half reflected, with the sign of the sine.

@@ -39,6 +39,10 @@ pub const SMALL_TABLE: usize = 64;
 pub const SEARCHED: usize = 256;
 /// See [`SEARCHED`].
 pub const INDEXED: usize = 1024;
+/// Rows of a tile that is added to the rows of a table by atomics.
+pub const UNORDERED_ROWS: usize = 4;
+/// Columns of such a tile.
+pub const UNORDERED_COLUMNS: usize = 256;
 
 /// Elements of a chunk of a compaction of `n`.
 pub fn compacted_chunk(n: usize) -> usize {

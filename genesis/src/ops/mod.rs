@@ -37,7 +37,10 @@ pub use attention::{Attention, AttentionBackend, Varlen};
 use composite::{Differentiated, composite, composite_ending, gradients};
 pub use conv::{Conv, GridMode, GridPadding, GridSample, Interpolation, Resize, Window};
 pub use elementwise::{RoundingMode, Tolerance};
-pub use index::{BagMode, Bags, Index, ScatterReduce};
+pub use index::{
+    BagMode, Bags, Index, ScatterReduce, are_deterministic_algorithms_enabled,
+    use_deterministic_algorithms,
+};
 pub(crate) use linalg::fused_product;
 pub use linalg::{
     Activation, MatmulPrecision, ScaledMatmul, matmul_precision, set_matmul_precision,

@@ -149,7 +149,7 @@ functions! {
     sinpi_of_numbers a_sinpi: |a, _b| sinpi(a), |d| unary(d, sine_of_pi_times, 9.0), [4.0 4.0];
     cospi_of_numbers a_cospi: |a, _b| cospi(a), |d| unary(d, cosine_of_pi_times, 9.0), [4.0 4.0];
     fdim_of_numbers a_fdim: |a, b| fdim(a, b), |d| binary(d, excess, 3.0), [1.0 1.0];
-    lgamma_of_numbers a_lgamma: |a, _b| lgamma(a), |_| table(&LGAMMA), [1.0 40.0];
+    lgamma_of_numbers a_lgamma: |a, _b| lgamma(a), |_| table(&LGAMMA), [4.0 40.0];
     tgamma_of_numbers a_tgamma: |a, _b| tgamma(a), |_| table(&TGAMMA), [1.0 80.0];
 }
 

@@ -134,7 +134,7 @@ impl Tensor {
     pub fn hardsigmoid(&self) -> Result<Tensor> {
         composite("hardsigmoid", &[], [self], |[x], _| {
             wide(x, |x| {
-                let inner = x.add_scalar(3.0)?.div_scalar(6.0)?;
+                let inner = x.add_scalar(3.0)?.mul_scalar(1.0 / 6.0)?;
                 outside(x, -3.0, 3.0)?.where_(&inner.detach().clamp(0.0, 1.0)?, &inner)
             })
         })
@@ -277,7 +277,7 @@ fn bent_swish(x: &Tensor) -> Result<Tensor> {
     let (low, is_inner) = (x.detach().le_scalar(-3.0)?, x.detach().lt_scalar(3.0)?);
     // Infinity and NaN must not reach the slope of a branch that is not taken.
     let bent = is_inner.logical_and(&low.logical_not()?)?.where_(x, &number(x, 0.0)?)?;
-    let inner = bent.mul(&bent.add_scalar(3.0)?)?.div_scalar(6.0)?;
+    let inner = bent.mul(&bent.add_scalar(3.0)?)?.mul_scalar(1.0 / 6.0)?;
     low.where_(&x.detach().mul_scalar(0.0)?, &is_inner.where_(&inner, x)?)
 }
 
@@ -324,9 +324,12 @@ impl Op for Softplus {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
-        let scaled = x.mul_scalar(self.beta)?;
+        // A division costs as much as the rest.
+        let is_one = self.beta == 1.0;
+        let scaled = if is_one { x.clone() } else { x.mul_scalar(self.beta)? };
         let rest = scaled.abs()?.neg()?.exp()?.log1p()?;
-        let y = scaled.maximum_scalar(0.0)?.add(&rest)?.div_scalar(self.beta)?;
+        let y = scaled.maximum_scalar(0.0)?.add(&rest)?;
+        let y = if is_one { y } else { y.div_scalar(self.beta)? };
         match self.threshold {
             f64::INFINITY => Ok(y),
             threshold => scaled.gt_scalar(threshold)?.where_(x, &y),

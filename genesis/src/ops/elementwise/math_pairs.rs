@@ -303,7 +303,7 @@ functions2! {
     }
     /// The rest of a truncated division; it has the sign of `x`.
     fmod, fmod_scalar {
-        kernels: Some(&device::fmod::KERNEL), Compute::Double, Some(&device::int_fmod::KERNEL), false;
+        kernels: Some(&device::fmod::KERNEL), Compute::Single, Some(&device::int_fmod::KERNEL), false;
         autocast: Widest;
         grads: XY, |s, dy| {
             let quotient = s.input(0).div(s.input(1))?.trunc()?;
@@ -315,7 +315,7 @@ functions2! {
     }
     /// The rest of a division rounded down; it has the sign of `y`.
     remainder, remainder_scalar {
-        kernels: Some(&device::remainder::KERNEL), Compute::Double, Some(&device::int_remainder::KERNEL), false;
+        kernels: Some(&device::remainder::KERNEL), Compute::Single, Some(&device::int_remainder::KERNEL), false;
         autocast: Widest;
         grads: XY, |s, dy| {
             let quotient = s.input(0).div(s.input(1))?.floor()?;
@@ -327,7 +327,7 @@ functions2! {
     }
     /// The quotient rounded down. The gradient is zero.
     floor_divide, floor_divide_scalar {
-        kernels: Some(&device::floor_divide::KERNEL), Compute::Double, Some(&device::int_floor_divide::KERNEL), false;
+        kernels: Some(&device::floor_divide::KERNEL), Compute::Single, Some(&device::int_floor_divide::KERNEL), false;
         autocast: Widest;
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         in_place: floor_divide_, floor_divide_scalar_;

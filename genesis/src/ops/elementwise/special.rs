@@ -1,4 +1,4 @@
-//! Gamma functions: computed in f64 and rounded once; integers become f32 first.
+//! The derivative of the logarithm of the gamma function: computed in f64 and rounded once; integers become f32 first.
 
 use kernels::special as device;
 
@@ -14,14 +14,6 @@ const X: Saves = Saves::inputs(1);
 functions! {
     static SPECIAL in device;
 
-    /// The logarithm of the magnitude of the gamma function; infinite at 0 and the negative integers.
-    lgamma {
-        compute: Compute::Fixed;
-        grad: X, |s, dy| dy.mul(&s.input(0).digamma()?);
-        in_place: lgamma_;
-        family: Transcendental;
-        reference: reference::lgamma, 5.0, 20.0;
-    }
     /// The derivative of [`Tensor::lgamma`]; NaN at the negative integers.
     digamma {
         compute: Compute::Fixed;

@@ -8,6 +8,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::places::{add_at, places_along, sum_dtype, take_at};
+use super::unordered::put_once;
 use super::{embedding, flag};
 use crate::autograd::SavedTensors;
 use crate::error::Result;
@@ -25,7 +26,18 @@ pub(super) fn take_along(
     axis: usize,
     index: &Tensor,
 ) -> Result<Tensor> {
-    apply(TakeAlong { op, axis, from: x.shape().to_vec() }, &[x, index])
+    apply(TakeAlong { op, axis, from: x.shape().to_vec(), is_distinct: false }, &[x, index])
+}
+
+/// [`take_along`] by an index that names no element twice: its gradient is written and not added.
+#[track_caller]
+pub(in crate::ops) fn take_distinct_along(
+    op: &'static str,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+) -> Result<Tensor> {
+    apply(TakeAlong { op, axis, from: x.shape().to_vec(), is_distinct: true }, &[x, index])
 }
 
 /// Zeros of a shape with values added where [`take_along`] would read.
@@ -65,6 +77,7 @@ struct TakeAlong {
     op: &'static str,
     axis: usize,
     from: Vec<usize>,
+    is_distinct: bool,
 }
 
 impl Op for TakeAlong {
@@ -92,10 +105,15 @@ impl Op for TakeAlong {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let index = saved.input(1);
-        let dx = match takes_one_of_each(&self.from, self.axis, index.shape()) {
-            true => spread(dy, self.axis, index, self.from[self.axis])?,
-            false => add_along(self.op, &self.from, self.axis, index, dy)?,
-        };
+        if takes_one_of_each(&self.from, self.axis, index.shape()) {
+            return Ok(vec![Some(spread(dy, self.axis, index, self.from[self.axis])?), None]);
+        }
+        if !self.is_distinct {
+            return Ok(vec![Some(add_along(self.op, &self.from, self.axis, index, dy)?), None]);
+        }
+        let like = Tensor::uninitialized(&[1], (dy.dtype(), dy.device()))?;
+        let places = places_along(self.op, &like.broadcast_to(&self.from)?, self.axis, index)?;
+        let dx = put_once(dy, &places, product(&self.from))?.reshape(&self.from)?;
         Ok(vec![Some(dx), None])
     }
 }
@@ -251,9 +269,7 @@ impl Op for AddSlices {
         }
         // All planes of a slice as one row.
         let rows = values.transpose(0, 1)?.reshape(&[index.numel(), outer * inner])?;
-        let at_rows = (values.dtype(), at.1);
-        let sums = Tensor::uninitialized(&[self.extent, outer * inner], at_rows)?;
-        embedding::in_order(&index.contiguous()?, &rows.contiguous()?, &sums)?;
+        let sums = embedding::sum_of_rows(index, &rows, self.extent)?;
         let sums = sums.reshape(&[self.extent, outer, inner])?.transpose(0, 1)?;
         sums.contiguous()?.to_dtype(at.0)
     }

@@ -9,7 +9,7 @@ use genesis_kernel::tuning::sorting::{
 };
 use kernels::embedding as device;
 
-use super::flag;
+use super::{flag, unordered};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -99,6 +99,19 @@ fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
     let kernel = &device::embedding_bwd_small::KERNEL;
     launch::views(kernel, grid, &dtypes, &[16, cols], &tensors, &[])
+}
+
+/// The rows of a table of `n` that rows `[N, C]` are added to, by an index.
+#[track_caller]
+pub(super) fn sum_of_rows(index: &Tensor, rows: &Tensor, n: usize) -> Result<Tensor> {
+    let (index, rows) = (index.contiguous()?, rows.contiguous()?);
+    if unordered::is_unordered(&rows) {
+        return unordered::add_rows(&index, &rows, n);
+    }
+    let at = (rows.dtype(), rows.device());
+    let sums = Tensor::uninitialized(&[n, rows.shape()[1]], at)?;
+    in_order(&index, &rows, &sums)?;
+    Ok(sums)
 }
 
 /// Sorts the tokens by row; then each row of the table adds up its own.
@@ -275,10 +288,9 @@ impl Op for Gather {
         }
         if self.vocabulary <= SMALL_TABLE {
             small(&self.index, dy, &dtable)?;
-        } else {
-            in_order(&self.index, dy, &dtable)?;
+            return Ok(dtable);
         }
-        Ok(dtable)
+        sum_of_rows(&self.index, dy, self.vocabulary)
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {

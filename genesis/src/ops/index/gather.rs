@@ -9,7 +9,8 @@ pub(super) mod info;
 use genesis_kernel::ir::DType;
 
 use super::places::{
-    checked, places_along, places_in, plus, plus_at, put_at, steps, take_at, wrapped,
+    checked, places_along, places_in, plus, plus_at, put_at, steps, take_at, take_distinct_at,
+    wrapped,
 };
 use super::{along, compact};
 use crate::error::{Error, Result};
@@ -190,7 +191,15 @@ impl Tensor {
             let (before, after) = (&view.shape()[..axis], &view.shape()[axis + 1..]);
             return taken.reshape(&[before, index.shape(), after].concat());
         }
-        take_at(&view, &places_of(&view, &tensors)?)
+        let places = places_of(&view, &tensors)?;
+        // A mask names no element twice.
+        let is_index = |part: &&Index| matches!(part, Index::Tensor(_));
+        match parts.iter().filter(is_index).collect::<Vec<_>>()[..] {
+            [Index::Tensor(mask)] if mask.dtype() == DType::Bool => {
+                take_distinct_at(&view, &places)
+            }
+            _ => take_at(&view, &places),
+        }
     }
 
     /// This tensor with `values` written at an indexing, or added where `accumulate` is set.

@@ -12,6 +12,7 @@ use kernels::index as device;
 
 use super::embedding;
 use super::flag::{self, Range};
+use super::unordered::{self, put_once};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -108,7 +109,13 @@ pub(super) fn places_along(
 /// The elements of `x` at places.
 #[track_caller]
 pub(crate) fn take_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
-    apply(Take { from: x.shape().to_vec() }, &[x, places])
+    apply(Take { from: x.shape().to_vec(), is_distinct: false }, &[x, places])
+}
+
+/// [`take_at`] of places no two of which are equal: its gradient is written and not added.
+#[track_caller]
+pub(super) fn take_distinct_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
+    apply(Take { from: x.shape().to_vec(), is_distinct: true }, &[x, places])
 }
 
 /// A tensor of `n` zeros with values added at places.
@@ -155,6 +162,7 @@ fn flat(t: &Tensor) -> Result<Tensor> {
 
 struct Take {
     from: Vec<usize>,
+    is_distinct: bool,
 }
 
 impl Op for Take {
@@ -191,8 +199,12 @@ impl Op for Take {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let n = shape::product(&self.from);
-        Ok(vec![Some(add_at(dy, saved.input(1), n)?.reshape(&self.from)?), None])
+        let (n, places) = (shape::product(&self.from), saved.input(1));
+        let dx = match self.is_distinct {
+            true => put_once(dy, places, n)?,
+            false => add_at(dy, places, n)?,
+        };
+        Ok(vec![Some(dx.reshape(&self.from)?), None])
     }
 }
 
@@ -211,6 +223,9 @@ impl Op for AddAt {
         let at = (values.dtype(), values.device());
         if at.1 == Device::Cpu {
             return add_on_host(&values, &places, self.n);
+        }
+        if unordered::is_unordered(&values) {
+            return unordered::add_at(&values, &places, self.n);
         }
         if values.dtype().is_float() {
             let sums = Tensor::zeros(&[self.n, 1], at)?;

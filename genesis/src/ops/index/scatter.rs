@@ -1,7 +1,6 @@
 //! Scatters: reductions by index, whole slices, masks, and the flat indices of `put`.
 //!
-//! A reduction brings the index to places in row-major order, as all of `index` does. The largest and
-//! the smallest of several writes are found by writing in order: the last one stays.
+//! A reduction brings the index to places in row-major order, as all of `index` does.
 
 #[cfg(feature = "op-info")]
 pub(super) mod info;
@@ -15,6 +14,7 @@ use super::along;
 use super::embedding::{places_in_order, scale_of};
 use super::gather::{self, Index, scattered, slices};
 use super::places::{add_at, plus_at, put_at, take_at};
+use super::unordered;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -466,22 +466,8 @@ impl Op for ExtremeAt {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, places, values) = (inputs[0], inputs[1].ravel()?, inputs[2].ravel()?);
-        // What is written last is the extreme, or NaN. A bitwise opposite turns integers around.
-        let keys = match (self.is_max, values.dtype().is_float()) {
-            (true, _) => values.clone(),
-            (false, true) => values.neg()?,
-            (false, false) => values.bitwise_not()?,
-        };
-        let order = keys.argsort(0, false)?;
-        let places = take_at(&places, &order)?;
-        let written = put_at(x, &places, &take_at(&values, &order)?)?;
-        if !self.include_self {
-            return Ok(written);
-        }
-        let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
-        let counts = add_at(&ones, &places, x.numel())?.reshape(x.shape())?;
-        let both = if self.is_max { written.maximum(x)? } else { written.minimum(x)? };
-        counts.gt_scalar(0.0)?.where_(&both, x)
+        let (places, values) = (places.contiguous()?, values.contiguous()?);
+        unordered::extreme([x, &places, &values], self.is_max, self.include_self)
     }
 
     fn saves(&self) -> Saves {
@@ -499,8 +485,11 @@ impl Op for ExtremeAt {
             true => number(x.eq(y)?)?,
             false => number(untouched)?,
         };
-        let hits = number(values.eq(&take_at(y, places)?)?)?;
-        let winners = add_at(&hits, places, x.numel())?.reshape(x.shape())?.add(&own)?;
+        let is_hit = values.eq(&take_at(y, places)?)?;
+        // Counts are integers, whose sums need no order.
+        let winners = add_at(&is_hit.to_dtype(DType::I64)?, places, x.numel())?;
+        let winners = number(winners.reshape(x.shape())?)?.add(&own)?;
+        let hits = number(is_hit)?;
         let share = dy.div(&winners.maximum_scalar(1.0)?)?;
         let dvalues = take_at(&share, places)?.mul(&hits)?;
         Ok(vec![Some(share.mul(&own)?), None, Some(dvalues)])

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, no_grad};
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Saves, apply, check_pair, unbroadcast, wrong_dtype};
+use crate::ops::{Op, Saves, apply, check_pair, composite, unbroadcast, wrong_dtype};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -168,6 +168,27 @@ fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
     launch::cast(&sums.sum_dims(&[0], true)?, c)
 }
 
+/// Whether a product on a GPU is of a row or a column that no tensor core multiplies: then it is products of
+/// elements, summed as they are read, at the speed of memory.
+fn is_of_vector(a: &Tensor, b: &Tensor) -> Result<bool> {
+    let is_scalar = matches!(a.dtype(), DType::F32 | DType::F64);
+    Ok(is_scalar && (a.dim(-2)? == 1 || b.dim(-1)? == 1))
+}
+
+/// A product of rank 3 whose rows or columns are one.
+#[track_caller]
+fn of_vector(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    let is_column = b.dim(-1)? == 1;
+    // The vector along the axis of the matrix that is summed.
+    let (x, y, axis) = if is_column { (a, b.t()?, 2) } else { (&a.t()?, b.clone(), 1) };
+    let sums = no_grad(|| {
+        composite("matmul", &[axis as f64], [x, &y], |[x, y], n| {
+            x.mul(y)?.sum_dims(&[n[0] as i64], true)
+        })
+    })?;
+    launch::cast(&sums, c)
+}
+
 /// Whether products of this dtype are computed in tf32.
 pub(super) fn is_tf32(dtype: DType) -> bool {
     matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
@@ -264,6 +285,7 @@ impl Op for MatMul {
         product(a, b, &|a, b, c| match a.device() {
             Device::Cpu => launch::matmul_cpu(a, b, c),
             Device::Cuda(_) if tf32 => launch::matmul(a, b, c, tf32),
+            Device::Cuda(_) if is_of_vector(a, b)? => of_vector(a, b, c),
             Device::Cuda(_) => match launch::parts(a, c) {
                 1 => launch::matmul(a, b, c, false),
                 parts => in_parts(a, b, c, parts),

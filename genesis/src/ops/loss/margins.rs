@@ -7,7 +7,7 @@ use genesis_kernel::ir::DType;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::Reduction;
+use crate::ops::{Reduction, composite};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -88,17 +88,16 @@ impl Tensor {
         }
         let (x, target) = rows(NAME, self, target, false)?;
         let own = target.unsqueeze(-1)?; // [N, 1]
-        let lack = (options.margin - x.gather(1, &own)?)?.add(&x)?.relu()?;
-        let lack = if options.p == 2 { lack.square()? } else { lack };
-        let lack = lack.masked_fill(&own.eq(&classes(&x)?)?, 0.0)?;
+        let numbers = [options.margin, f64::from(options.p)];
+        let of = [&x, &x.gather(1, &own)?, &own, &classes(&x)?];
+        let lack = composite(NAME, &numbers, of, mean_lack)?;
         let lack = match &options.weight {
             Some(weight) => {
-                let weight = weight.to_dtype(x.dtype())?.index_select(0, &target)?;
-                lack.mul(&weight.unsqueeze(-1)?)?
+                lack.mul(&weight.to_dtype(x.dtype())?.index_select(0, &target)?)?
             }
             None => lack,
         };
-        finish(NAME, &lack.mean_dims(&[-1], false)?, self, options.reduction)
+        finish(NAME, &lack, self, options.reduction)
     }
 
     /// The sum over targets j and classes i that are none of `max(0, 1 - x[j] + x[i])`, by the number of
@@ -155,6 +154,14 @@ impl Tensor {
         let loss = reduction.of(&losses.mean_dims(&[-1], false)?)?;
         loss.to_dtype(autocast::dtype_of(NAME, self))
     }
+}
+
+/// How much each class of a row lacks of a margin below the target's number, or the square of that, on average: of
+/// rows `[N, C]`, the targets' numbers and the targets `[N, 1]`, and the classes `[C]`.
+fn mean_lack([x, own, target, classes]: [&Tensor; 4], numbers: &[f64]) -> Result<Tensor> {
+    let lack = own.neg()?.add_scalar(numbers[0])?.add(x)?.relu()?;
+    let lack = if numbers[1] == 2.0 { lack.square()? } else { lack };
+    target.eq(classes)?.where_(&lack.zeros_like()?, &lack)?.mean_dims(&[-1], false)
 }
 
 #[cfg(feature = "op-info")]

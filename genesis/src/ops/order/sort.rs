@@ -12,6 +12,7 @@ use kernels::sort as device;
 use super::radix;
 use crate::error::{Error, Result};
 use crate::launch;
+use crate::ops::index::take_distinct_along;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -79,12 +80,12 @@ impl Tensor {
     /// The first `k` of [`Tensor::argsort`] without a sort of all; none where that is no better.
     #[track_caller]
     fn few_first(&self, k: usize, axis: usize, descending: bool) -> Result<Option<Tensor>> {
-        if self.rank() == 0 || self.device() != Device::Cpu {
+        if self.rank() == 0 {
             return Ok(None);
         }
         let last = self.detach().as_countable().transpose(axis as i64, -1)?;
         let n = last.dim(-1)?;
-        if k == 0 || n <= SHORT || 2 * k > n || last.numel() == 0 {
+        if k == 0 || !self.selects(n) || 2 * k > n || last.numel() == 0 {
             return Ok(None);
         }
         let rows = last.reshape(&[last.numel() / n, n])?;
@@ -96,12 +97,19 @@ impl Tensor {
         index.transpose(axis as i64, -1)?.contiguous().map(Some)
     }
 
+    /// Whether some of `n` elements of a row are found faster without a sort of all: on a GPU a program looks through a
+    /// row.
+    fn selects(&self, n: usize) -> bool {
+        const LONG: usize = 1 << 18;
+        n > SHORT && (self.device() == Device::Cpu || n <= LONG)
+    }
+
     /// Element `rank` of [`Tensor::argsort`] along an axis, which keeps an extent of 1.
     #[track_caller]
     pub(in crate::ops) fn index_of_rank(&self, rank: usize, axis: i64) -> Result<Tensor> {
         let last = self.detach().transpose(axis, -1)?;
         let n = last.dim(-1)?;
-        if self.device() != Device::Cpu || n <= SHORT || last.numel() == 0 {
+        if !self.selects(n) || last.numel() == 0 {
             return self.argsort(axis, false)?.narrow(axis, rank, 1);
         }
         let rows = last.reshape(&[last.numel() / n, n])?;
@@ -149,10 +157,13 @@ impl Tensor {
         if keep { Ok((value, index)) } else { Ok((value.squeeze(axis)?, index.squeeze(axis)?)) }
     }
 
-    /// [`Tensor::gather`] by an index that is known to be right.
+    /// [`Tensor::gather`] by an index that is known to be right, and to name no element twice.
     #[track_caller]
     fn along(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
-        if self.rank() == 0 { Ok(self.clone()) } else { self.gather(dim, index) }
+        if self.rank() == 0 {
+            return Ok(self.clone());
+        }
+        take_distinct_along("gather", self, shape::axis("gather", dim, self.shape())?, index)
     }
 }
 

@@ -6,7 +6,7 @@
 use genesis_kernel::ir::DType;
 
 use crate::error::Result;
-use crate::ops::index::{put_at, take_at};
+use crate::ops::index::{put_once, take_at};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -103,7 +103,7 @@ fn groups(x: &Tensor, is_new: &Tensor) -> Result<Unique> {
 /// `y[order[i]] = x[i]`
 #[track_caller]
 fn scattered(x: &Tensor, order: &Tensor) -> Result<Tensor> {
-    put_at(&x.zeros_like()?, order, x)
+    put_once(x, order, x.numel())
 }
 
 #[cfg(feature = "op-info")]

@@ -138,7 +138,9 @@ impl Tensor {
         if let Some(cast) = autocast::cast_inputs("norm", &[self])? {
             return cast[0].vector_norm(p, dims, keep);
         }
-        composite("norm", &over(&[p], dims, keep), [self], |[x], n| norm(x, n)?.to_dtype(x.dtype()))
+        // Two descriptions, so that the first ends in its reduction and is one pass.
+        let folded = composite("norm", &over(&[p], dims, keep), [self], |[x], n| folded(x, n))?;
+        composite("norm", &[p], [&folded], |[y], n| rooted(y, n[0]))?.to_dtype(self.dtype())
     }
 
     /// The logarithm of the sum of exponentials over `dims`, which does not overflow.
@@ -187,29 +189,38 @@ impl Tensor {
 }
 
 /// The numbers of an op over some dimensions: its own, whether the dimensions stay, and which they are.
-fn over(own: &[f64], dims: &[i64], keep: bool) -> Vec<f64> {
+pub(super) fn over(own: &[f64], dims: &[i64], keep: bool) -> Vec<f64> {
     let dims = dims.iter().map(|&dim| dim as f64);
     own.iter().copied().chain([f64::from(keep)]).chain(dims).collect()
 }
 
 /// What [`over`] put together, with as many numbers of the op's own.
-fn axes_of<const N: usize>(numbers: &[f64]) -> ([f64; N], bool, Vec<i64>) {
+pub(super) fn axes_of<const N: usize>(numbers: &[f64]) -> ([f64; N], bool, Vec<i64>) {
     let own = std::array::from_fn(|i| numbers[i]);
     let dims = numbers[N + 1..].iter().map(|&dim| dim as i64).collect();
     (own, numbers[N] > 0.0, dims)
 }
 
-/// The description of `norm`, by its order.
-fn norm(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
+/// What a norm of some order takes the root of.
+fn folded(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
     let ([p], keep, dims) = axes_of(numbers);
     let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
     match p {
         0.0 => x.ne_scalar(0.0)?.to_dtype(x.dtype())?.sum_dims(&dims, keep),
         1.0 => x.abs()?.sum_dims(&dims, keep),
-        2.0 => root(&x.square()?.sum_dims(&dims, keep)?),
+        2.0 => x.square()?.sum_dims(&dims, keep),
         f64::INFINITY => x.abs()?.max_dims(&dims, keep),
         f64::NEG_INFINITY => x.abs()?.min_dims(&dims, keep),
-        _ => x.abs()?.pow_scalar(p)?.sum_dims(&dims, keep)?.pow_scalar(1.0 / p),
+        _ => x.abs()?.pow_scalar(p)?.sum_dims(&dims, keep),
+    }
+}
+
+/// The root of what [`folded`] gives.
+fn rooted(y: &Tensor, p: f64) -> Result<Tensor> {
+    match p {
+        2.0 => root(y),
+        0.0 | 1.0 | f64::INFINITY | f64::NEG_INFINITY => Ok(y.clone()),
+        _ => y.pow_scalar(1.0 / p),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
+use super::fold::{axes_of, over};
 use crate::error::{Error, Result};
+use crate::ops::composite;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -34,8 +36,10 @@ impl Tensor {
         if !self.dtype().is_float() {
             return self.sum_dims(dims, keep);
         }
-        let zero = Tensor::zeros(&[], (self.dtype(), self.device()))?;
-        self.isnan()?.where_(&zero, self)?.sum_dims(dims, keep)
+        composite("nansum", &over(&[], dims, keep), [self], |[x], n| {
+            let ([], keep, dims) = axes_of(n);
+            x.detach().isnan()?.where_(&x.zeros_like()?, x)?.sum_dims(&dims, keep)
+        })
     }
 
     /// The mean over `dims` of what is not NaN; NaN where there is nothing else.
@@ -198,12 +202,14 @@ impl Tensor {
             let message = format!("{bins} bins from {low} to {high} hold nothing");
             return Err(Error::op(NAME, message));
         }
-        let wide = x.to_dtype(DType::F64)?;
-        let inside = wide.ge_scalar(low)?.logical_and(&wide.le_scalar(high)?)?;
-        let bin = wide.sub_scalar(low)?.mul_scalar(bins as f64)?.div_scalar(high - low)?.floor()?;
-        let bin = bin.minimum_scalar(bins as f64 - 1.0)?.to_dtype(DType::I64)?;
-        // A place below 0 is written by nobody.
-        let place = inside.where_(&bin, &Tensor::full(&[], -1.0, (DType::I64, x.device()))?)?;
+        let place = composite(NAME, &[low, high, bins as f64], [&x], |[x], n| {
+            let wide = x.to_dtype(DType::F64)?;
+            let inside = wide.ge_scalar(n[0])?.logical_and(&wide.le_scalar(n[1])?)?;
+            let bin = wide.sub_scalar(n[0])?.mul_scalar(n[2])?.div_scalar(n[1] - n[0])?.floor()?;
+            let bin = bin.minimum_scalar(n[2] - 1.0)?;
+            // A place below 0 is written by nobody.
+            inside.where_(&bin, &bin.zeros_like()?.sub_scalar(1.0)?)?.to_dtype(DType::I64)
+        })?;
         let ones = Tensor::ones(place.shape(), (DType::I64, x.device()))?;
         crate::ops::index::add_at(&ones, &place, bins)?.to_dtype(self.dtype())
     }

@@ -4,7 +4,7 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, apply, promote};
+use crate::ops::{Op, Saves, apply, promote};
 use crate::shape;
 use crate::tensor::{Tensor, host};
 
@@ -199,10 +199,8 @@ impl Tensor {
         if self.numel() == 0 || self.rank() == 0 {
             return Ok(self.clone());
         }
-        let extent = self.dim(dim)?;
-        let at = extent - shift.rem_euclid(extent as i64) as usize;
-        let (head, tail) = (self.narrow(dim, 0, at)?, self.narrow(dim, at, extent - at)?);
-        Tensor::cat(&[&tail, &head], dim)
+        self.dim(dim)?;
+        apply(Roll { shift, dim }, &[self])
     }
 
     /// Axes moved to other places; the others keep their order.
@@ -295,6 +293,34 @@ impl Op for Cat {
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let parts = dy.split_sizes(&self.extents, self.axis as i64)?;
         Ok(parts.into_iter().map(Some).collect())
+    }
+}
+
+/// Elements moved along an axis, around its end; back in the gradient.
+struct Roll {
+    shift: i64,
+    dim: i64,
+}
+
+impl Op for Roll {
+    fn name(&self) -> &'static str {
+        "roll"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, dim) = (inputs[0], self.dim);
+        let extent = x.dim(dim)?;
+        let at = extent - self.shift.rem_euclid(extent as i64) as usize;
+        let (head, tail) = (x.narrow(dim, 0, at)?, x.narrow(dim, at, extent - at)?);
+        Tensor::cat(&[&tail, &head], dim)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::NOTHING
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(dy.roll(-(self.shift % dy.dim(self.dim)? as i64), self.dim)?)])
     }
 }
 

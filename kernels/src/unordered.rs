@@ -1,0 +1,158 @@
+//! Reductions and writes at flat indices that need no order: extremes, writes no two of which meet, and sums for
+//! which the order of the programs will do.
+//!
+//! The largest of several floats is found by integers of as many bits, whose order is theirs
+//! ([`order_of`](crate::radix::order_of)): an atomic maximum has one result in whatever order writes come. The
+//! smallest is the largest of the opposites.
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+use crate::copy::matrix_tile_origin;
+use crate::radix::order_of;
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] = &[
+    &add_unordered::KERNEL,
+    &add_rows_unordered::KERNEL,
+    &put_once::KERNEL,
+    &keys_of_floats::KERNEL,
+    &keys_of_ints::KERNEL,
+    &forget_at::KERNEL,
+    &float_extreme_at::KERNEL,
+    &int_extreme_at::KERNEL,
+    &floats_of_keys::KERNEL,
+    &ints_of_keys::KERNEL,
+];
+
+/// `sums[at[i]] += values[i]`, in the order in which programs come.
+#[kernel]
+pub fn add_unordered<T: Float, A: Float, const BLOCK: usize>(
+    at: View<i64, 1>,
+    values: View<T, 1>,
+    sums: PtrMut<A>,
+    n: i64,
+) {
+    let first = program_id(0) * BLOCK;
+    let place = at.load::<BLOCK>([first]);
+    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
+    atomic_add(sums + place, values.load::<BLOCK>([first]).to::<A>(), inside);
+}
+
+/// `sums[index[t], ..] += values[t, ..]` of `n` rows, in the order in which programs come.
+#[kernel]
+pub fn add_rows_unordered<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    index: View<i64, 1>,
+    values: View<T, 2>,
+    sums: PtrMut<A>,
+    n: i64,
+) {
+    let (i, j) = matrix_tile_origin::<ROWS, COLS>(values.dim(1));
+    let (t, col) = (i + arange::<ROWS>(), j + arange::<COLS>());
+    let row = index.load::<ROWS>([i]);
+    let is_row = (t < index.dim(0)) & (row >= 0) & (row < n);
+    let place = (row * values.dim(1)).col() + col.row();
+    let inside = is_row.col() & (col < values.dim(1)).row();
+    atomic_add(sums + place, values.load::<ROWS, COLS>([i, j]).to::<A>(), inside);
+}
+
+/// `y[at[i]] = values[i]`, where no two places are equal.
+#[kernel]
+pub fn put_once<T: Element, const BLOCK: usize>(
+    at: View<i64, 1>,
+    values: View<T, 1>,
+    y: PtrMut<T>,
+    n: i64,
+) {
+    let first = program_id(0) * BLOCK;
+    let place = at.load::<BLOCK>([first]);
+    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
+    store(y + place, values.load::<BLOCK>([first]), inside);
+}
+
+/// `keys[i]` is the place of `sign * x[i]` in the order of floats.
+#[kernel]
+pub fn keys_of_floats<T: Float, A: Float, K: Int, const BLOCK: usize>(
+    x: View<T, 1>,
+    keys: ViewMut<K, 1>,
+    sign: A,
+) {
+    let first = program_id(0) * BLOCK;
+    let v = x.load::<BLOCK>([first]).to::<A>() * sign;
+    keys.store([first], order_of::<A, K, _>(v));
+}
+
+/// `keys[i]` is `x[i]` with the bits of `flip` turned around.
+#[kernel]
+pub fn keys_of_ints<T: Int, K: Int, const BLOCK: usize>(
+    x: View<T, 1>,
+    keys: ViewMut<K, 1>,
+    flip: K,
+) {
+    let first = program_id(0) * BLOCK;
+    keys.store([first], x.load::<BLOCK>([first]).to::<K>() ^ flip);
+}
+
+/// `keys[at[i]]` becomes the smallest key.
+#[kernel]
+pub fn forget_at<K: Int, const BLOCK: usize>(at: View<i64, 1>, keys: PtrMut<K>, n: i64) {
+    let first = program_id(0) * BLOCK;
+    let place = at.load::<BLOCK>([first]);
+    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
+    store(keys + place, full::<K, BLOCK>(K::MIN), inside);
+}
+
+/// `keys[at[i]]` becomes the key of `values[i]` where that is larger; of floats.
+#[kernel]
+pub fn float_extreme_at<T: Float, A: Float, K: Int, const BLOCK: usize>(
+    at: View<i64, 1>,
+    values: View<T, 1>,
+    keys: PtrMut<K>,
+    n: i64,
+    sign: A,
+) {
+    let first = program_id(0) * BLOCK;
+    let place = at.load::<BLOCK>([first]);
+    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
+    let v = values.load::<BLOCK>([first]).to::<A>() * sign;
+    atomic_max(keys + place, order_of::<A, K, _>(v), inside);
+}
+
+/// [`mod@float_extreme_at`] of integers.
+#[kernel]
+pub fn int_extreme_at<T: Int, K: Int, const BLOCK: usize>(
+    at: View<i64, 1>,
+    values: View<T, 1>,
+    keys: PtrMut<K>,
+    n: i64,
+    flip: K,
+) {
+    let first = program_id(0) * BLOCK;
+    let place = at.load::<BLOCK>([first]);
+    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
+    atomic_max(keys + place, values.load::<BLOCK>([first]).to::<K>() ^ flip, inside);
+}
+
+/// What [`mod@keys_of_floats`] makes keys of; zeros lose their sign.
+#[kernel]
+pub fn floats_of_keys<T: Float, A: Float, K: Int, const BLOCK: usize>(
+    keys: View<K, 1>,
+    y: ViewMut<T, 1>,
+    sign: A,
+) {
+    let first = program_id(0) * BLOCK;
+    let key = keys.load::<BLOCK>([first]);
+    let bits = where_(key < K::ZERO, K::MIN - key, key);
+    y.store([first], (bitcast::<A>(bits) * sign + A::ZERO).to::<T>());
+}
+
+/// What [`mod@keys_of_ints`] makes keys of.
+#[kernel]
+pub fn ints_of_keys<T: Int, K: Int, const BLOCK: usize>(
+    keys: View<K, 1>,
+    y: ViewMut<T, 1>,
+    flip: K,
+) {
+    let first = program_id(0) * BLOCK;
+    y.store([first], (keys.load::<BLOCK>([first]) ^ flip).to::<T>());
+}
