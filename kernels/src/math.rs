@@ -185,31 +185,10 @@ pub fn int_pow_of<T: Int, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> 
     where_(y < T::ZERO, unit, result)
 }
 
-/// Whether an integer is one of 32 bits with a sign.
-#[device]
-pub fn fits_in_32_bits<T: Int, S: Shape>(x: Tile<T, S>) -> Tile<bool, S> {
-    let short = x.to::<i32>();
-    (short.to::<T>() == x) & ((short < 0) == (x < T::ZERO))
-}
-
-/// The greatest common divisor. Remainders of 32 bits take a third of the instructions of those of 64.
+/// The greatest common divisor, by Euclid: 64 bits take at most 92 steps, those of the numbers of
+/// Fibonacci. Most take a tenth of that, so whether any is left is asked every fourth.
 #[device]
 pub fn gcd_of<T: Int, const ROWS: usize, const COLS: usize>(
-    x: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
-    y: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
-) -> Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)> {
-    let is_short = fits_in_32_bits(x) & fits_in_32_bits(y);
-    let mut divisor = euclid(x.to::<i32>(), y.to::<i32>()).to::<T>();
-    if any(any((!is_short).squeeze(0).squeeze(0), 1), 0) {
-        divisor = euclid(x, y);
-    }
-    abs(divisor)
-}
-
-/// A common divisor, by Euclid: 64 bits take at most 92 steps, those of the numbers of Fibonacci. Most take a tenth
-/// of that, so whether any is left is asked every fourth.
-#[device]
-pub fn euclid<T: Int, const ROWS: usize, const COLS: usize>(
     x: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
     y: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
 ) -> Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)> {
@@ -225,7 +204,7 @@ pub fn euclid<T: Int, const ROWS: usize, const COLS: usize>(
             }
         }
     }
-    a
+    abs(a)
 }
 
 binary! {

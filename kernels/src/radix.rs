@@ -32,7 +32,6 @@ pub static KERNELS: &[&KernelDef] = &[
     &radix_keys_of_ints::KERNEL,
     &radix_pass_in_order::KERNEL,
     &radix_select_in_order::KERNEL,
-    &radix_select::KERNEL,
     &radix_words_of_floats::KERNEL,
     &radix_words_of_ints::KERNEL,
     &radix_count::KERNEL,
@@ -205,58 +204,6 @@ pub fn radix_select_in_order<K: Int>(
         }
     }
     store(edge + program_id(0), last);
-}
-
-/// [`mod@radix_select_in_order`] on a GPU: a program a row, `COLS` keys at a time, digits of 4 bits, which are counted by
-/// comparison with each.
-#[kernel]
-pub fn radix_select<K: Int, const COLS: usize>(
-    keys: View<K, 2>,
-    order: PtrMut<i64>,
-    edge: PtrMut<i64>,
-    k: i64,
-    passes: i64,
-    mask: i64,
-) {
-    let row = program_id(0);
-    let n = keys.dim(1);
-    let mut prefix = 0;
-    let mut wanted = k;
-    for pass in range(0, passes) {
-        let shift = (passes - 1 - pass) * 4;
-        let known = (1 << (pass * 4)) - 1;
-        let mut counts = zeros::<i32, 16>();
-        for j in range(0, n, COLS) {
-            let key = keys.load::<1, COLS>([row, j]).squeeze(0).to::<i64>() & mask;
-            let is_known = ((key >> (shift + 4)) & known) == (prefix & known);
-            let is_counted = is_known & (j + arange::<COLS>() < n);
-            let digit = where_(is_counted, (key >> shift) & 15, -1).to::<i32>();
-            counts = counts + histogram::<16>(digit);
-        }
-        let so_far = cumsum(counts, 0).to::<i64>();
-        let before = so_far - counts.to::<i64>();
-        let is_digit = (so_far >= wanted) & (before < wanted);
-        prefix = (prefix << 4) | sum(where_(is_digit, arange::<16>(), 0), 0);
-        wanted = wanted - sum(where_(is_digit, before, 0), 0);
-    }
-    let threshold = (prefix & mask) ^ i64::MIN;
-    let mut to = row * k;
-    let mut last = 0;
-    let mut equals = 0;
-    for j in range(0, n, COLS) {
-        let at = j + arange::<COLS>();
-        let loaded = keys.load::<1, COLS>([row, j]).squeeze(0).to::<i64>();
-        let key = (loaded & mask) ^ i64::MIN;
-        let is_equal = (key == threshold) & (at < n);
-        let is_edge = is_equal & (cumsum(is_equal.to::<i64>(), 0) + equals <= wanted);
-        let is_taken = is_edge | ((key < threshold) & (at < n));
-        let place = cumsum(is_taken.to::<i64>(), 0) - 1;
-        store(order + (to + place), at, is_taken);
-        last = maximum(last, max(where_(is_edge, at, 0), 0));
-        equals = equals + sum(is_equal.to::<i64>(), 0);
-        to = to + sum(is_taken.to::<i64>(), 0);
-    }
-    store(edge + row, last);
 }
 
 /// 16 counters of 16 bits in four words.

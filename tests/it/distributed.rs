@@ -94,12 +94,15 @@ impl Launch {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
                 if is_virtual {
                     command.env("LD_LIBRARY_PATH", folder.path()).env("TMPDIR", folder.path());
-                } else if gpus as usize >= self.ranks {
-                    command.env("CUDA_VISIBLE_DEVICES", rank.to_string());
                 } else {
+                    command.env("CUDA_VISIBLE_DEVICES", (rank % gpus as usize).to_string());
                     // Ranks that say they are of one machine may not share a GPU.
-                    command.env("NCCL_HOSTID", format!("rank{rank}"));
-                    command.env("NCCL_SOCKET_IFNAME", "lo").env("NCCL_IB_DISABLE", "1");
+                    if self.ranks > gpus as usize {
+                        command.env("NCCL_HOSTID", format!("rank{rank}"));
+                        command.env("NCCL_SOCKET_IFNAME", "lo").env("NCCL_IB_DISABLE", "1");
+                    }
+                    // NCCL itself takes seconds to start, and so does a rank on a busy machine.
+                    command.env(common::SLOWER, "8");
                 }
                 let cache = self.cache.clone().unwrap_or_else(|| folder.path().join("cache"));
                 command.env("GENESIS_CACHE_DIR", cache);

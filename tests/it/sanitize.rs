@@ -461,7 +461,6 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "sum_at",
     "put",
     "radix_count",
-    "radix_select",
     "radix_scatter",
     "radix_scatter_words",
     "radix_sort_rows_of_floats",

@@ -122,7 +122,7 @@ const PRODUCTS: &[Row] = &[
     call(
         "matmul/i8/4096",
         &[of(DType::I8, &[4096, 4096], -9.0, 9.0), of(DType::I8, &[4096, 4096], -9.0, 9.0)],
-        |x| x[0].to_dtype(DType::I32)?.matmul(&x[1].to_dtype(DType::I32)?),
+        |x| x[0].int_mm(&x[1]),
         "torch._int_mm(x[0], x[1])",
     ),
     call("bmm/bf16/256x64x64", &[bf16(&[256, 64, 64]), bf16(&[256, 64, 64])], product, MATMUL)

@@ -93,7 +93,6 @@ impl Writer<'_> {
         if let Form::Rows(fold) = self.recipe.form {
             let scalar = |dtype| TypeAst::Scalar(DTypeAst::Fixed(dtype));
             params.push(param("n", scalar(DType::I64)));
-            params.push(param("parts", scalar(DType::I64)));
             if let Fold::Sum(wide) = fold {
                 params.push(param("scale", scalar(wide)));
             }
@@ -202,7 +201,8 @@ impl Writer<'_> {
         Ok(stmts)
     }
 
-    /// Program `tile` takes rows `tile / parts` and every `parts`-th piece of their columns.
+    /// Program `[tile, part]` takes the rows of a tile and, of their columns, every piece whose number is `part` modulo
+    /// the number of parts.
     fn rows(&self, fold: Fold) -> Result<Vec<StmtAst>, Error> {
         let (from, stored) = self.recipe.results[0];
         let wide = match fold {
@@ -210,11 +210,11 @@ impl Writer<'_> {
             Fold::Max | Fold::Min => stored,
         };
         let neutral = neutral(fold, wide);
-        let (row, part) = divided("tile", "parts");
         let extents = [constant("ROWS"), constant("COLS")];
         let mut body = self.steps(&[name("i"), name("j")], &extents)?;
+        // Written as the masks of loads are, so that it is one value with theirs.
         let inside =
-            binary(BinaryOp::Add, call("arange", vec![constant("COLS")], vec![]), name("j"));
+            binary(BinaryOp::Add, name("j"), call("arange", vec![constant("COLS")], vec![]));
         let inside = expr(ExprKind::Compare(Predicate::Lt, keep(inside), keep(name("n"))));
         let inside = method(inside, "row", Vec::new(), Vec::new());
         body.push(let_(
@@ -251,10 +251,14 @@ impl Writer<'_> {
         let total = method(cast(total, stored), "col", Vec::new(), Vec::new());
         let place = array(vec![name("i"), name("part")]);
         let store = method(name("y0"), "store", Vec::new(), vec![place, total]);
+        // The extent of a view is a number that indices below it do not overflow at, which is what masks are left out by.
+        let full = self.recipe.leaves.iter().position(|leaf| leaf.access == Access::Full);
+        let extent = |i: usize| method(name(text(format!("x{i}"))), "dim", vec![], vec![int(1)]);
         Ok(vec![
-            let_("tile", program()),
-            let_("part", part),
-            let_("i", binary(BinaryOp::Mul, row, name("ROWS"))),
+            let_("n", full.map_or_else(|| name("n"), extent)),
+            let_("part", call("program_id", Vec::new(), vec![int(1)])),
+            let_("parts", call("num_programs", Vec::new(), vec![int(1)])),
+            let_("i", binary(BinaryOp::Mul, program(), name("ROWS"))),
             let_("acc", acc),
             StmtAst::For {
                 pattern: keep(PatternAst::Name("j")),

@@ -392,7 +392,7 @@ impl<'a> Planner<'a> {
         let (dims, strides) = (vec![outer as i64, parts as i64], vec![parts as i64, 1]);
         operands.push(fused::Operand { slot, offset: 0, dims, strides, mutable: true });
         let count = |n: usize| Arg::Scalar(Scalar::int(DType::I64, n as i64));
-        let mut numbers = vec![count(n), count(parts)];
+        let mut numbers = vec![count(n)];
         if let Fold::Sum(wide) = kind {
             numbers.push(launch::number(wide, if parts == 1 { scale } else { 1.0 }));
         }

@@ -29,9 +29,9 @@ pub(crate) struct Walk {
 pub(crate) struct Size {
     /// The kernel's constants.
     pub(crate) consts: Vec<i64>,
-    /// Programs.
+    /// Programs, of one part of the rows where those have parts.
     pub(crate) grid: usize,
-    /// Programs that share a row.
+    /// Programs that share a row: the second axis of the grid, whose number has a sign that the compiler knows.
     pub(crate) parts: usize,
     warps: Option<u32>,
 }
@@ -58,7 +58,7 @@ impl Walk {
                     Reduction::of(chip, [rows, cols, 1], self.bytes);
                 let n = n.min(FOLDED);
                 let consts = vec![m as i64, n as i64];
-                Size { consts, grid: rows.div_ceil(m) * parts, parts, warps }
+                Size { consts, grid: rows.div_ceil(m), parts, warps }
             }
         }
     }
@@ -96,7 +96,7 @@ pub(crate) fn composed(
     }
     let Some(on) = on.filter(|on| on.numel() > 0) else { return Ok(()) };
     args.extend_from_slice(numbers);
-    launch_with(kernel, on, Grid::x(size.grid), &[], &size.consts, size.warps, &args)
+    launch_with(kernel, on, Grid::xy(size.grid, size.parts), &[], &size.consts, size.warps, &args)
 }
 
 fn view(t: &Tensor, operand: &Operand) -> Arg {

@@ -239,7 +239,7 @@ pub(crate) fn strided(
 pub(crate) enum Steps {
     /// So little that memory is what it waits for.
     Few,
-    /// A function by many steps in f64.
+    /// A function by many steps.
     Many,
 }
 

@@ -20,6 +20,8 @@ use crate::tensor::Tensor;
 pub(super) enum Compute {
     /// f32.
     Single,
+    /// f32, by so many steps that few elements at a time fit in registers.
+    LongSingle,
     /// f32 for 16-bit floats, f64 for f32.
     HalvesInSingle,
     /// What the kernel says, which has no parameter for it.
@@ -30,7 +32,7 @@ impl Compute {
     /// How much is computed for an element of this dtype.
     pub(super) fn steps(self, dtype: DType) -> launch::Steps {
         match self {
-            Compute::Fixed => launch::Steps::Many,
+            Compute::Fixed | Compute::LongSingle => launch::Steps::Many,
             _ if self.dtypes(dtype).contains(&DType::F64) => launch::Steps::Many,
             _ => launch::Steps::Few,
         }
@@ -41,7 +43,7 @@ impl Compute {
         let wide = match self {
             Compute::Fixed => return vec![dtype],
             _ if dtype == DType::F64 => DType::F64,
-            Compute::Single => DType::F32,
+            Compute::Single | Compute::LongSingle => DType::F32,
             Compute::HalvesInSingle if dtype.bytes() == 2 => DType::F32,
             _ => DType::F64,
         };
@@ -371,7 +373,7 @@ functions! {
     /// The logarithm of the magnitude of the gamma function; infinite at 0 and the negative integers. Beside
     /// its zeros below 0 f32 has an absolute error of 3e-6.
     lgamma {
-        compute: Compute::Single;
+        compute: Compute::LongSingle;
         grad: X, |s, dy| dy.mul(&s.input(0).digamma()?);
         in_place: lgamma_;
         family: Transcendental;

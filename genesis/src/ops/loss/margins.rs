@@ -92,9 +92,7 @@ impl Tensor {
         let of = [&x, &x.gather(1, &own)?, &own, &classes(&x)?];
         let lack = composite(NAME, &numbers, of, mean_lack)?;
         let lack = match &options.weight {
-            Some(weight) => {
-                lack.mul(&weight.to_dtype(x.dtype())?.index_select(0, &target)?)?
-            }
+            Some(weight) => lack.mul(&weight.to_dtype(x.dtype())?.index_select(0, &target)?)?,
             None => lack,
         };
         finish(NAME, &lack, self, options.reduction)

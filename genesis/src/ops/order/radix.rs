@@ -22,9 +22,6 @@ const PART: usize = 32_768;
 /// Parts of a row from which on each becomes longer: their counts are added up by one program.
 const PARTS: usize = 1024;
 
-/// Keys, at most, that a program which selects looks at at once on a GPU.
-const SELECTED: usize = 2048;
-
 /// Bits of a digit on a GPU.
 const DIGIT: usize = 4;
 
@@ -221,34 +218,16 @@ pub(in crate::ops) fn order_of_places(places: &Tensor, most: usize) -> Result<Te
     sorted_by(&rows, &keys)?.reshape(&[places.numel()])
 }
 
-/// The positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they stand, and
-/// where the largest of them stands, of equals the last.
+/// On the CPU: the positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they
+/// stand, and where the largest of them stands, of equals the last.
 #[track_caller]
 pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor, Tensor)> {
     let [rows, n] = [x.shape()[0], x.shape()[1]];
     let keys = Keys::of(x, descending)?;
     let pairs = Pairs::like(x, keys.dtype, DType::I32)?;
     begin(x, &keys, &pairs)?;
-    let fresh = |extents: [usize; 2]| Tensor::uninitialized(&extents, (DType::I64, x.device()));
-    let (order, edge) = (fresh([rows, k])?, fresh([rows, 1])?);
-    let mask = (u64::MAX >> (64 - keys.bits.next_multiple_of(8))) as i64;
-    let mask = Arg::Scalar(Scalar::int(DType::I64, mask));
-    if x.device() != Device::Cpu {
-        let args = [
-            launch::view_of(&pairs.keys, false),
-            launch::pointer(&order, true),
-            launch::pointer(&edge, true),
-            number(k),
-            number(keys.bits.div_ceil(DIGIT)),
-            mask,
-        ];
-        let cols = n.next_power_of_two().clamp(128, SELECTED);
-        let (kernel, warps) = (&device::radix_select::KERNEL, Some((cols / 128).max(1) as u32));
-        let consts = [cols as i64];
-        launch::warped(kernel, &order, Grid::x(rows), &[keys.dtype], &consts, warps, &args)?;
-        return Ok((order, edge));
-    }
-    let counts = fresh([rows, 256])?;
+    let fresh = |extents: [usize; 2]| Tensor::uninitialized(&extents, (DType::I64, Device::Cpu));
+    let (counts, order, edge) = (fresh([rows, 256])?, fresh([rows, k])?, fresh([rows, 1])?);
     let passes = keys.bits.div_ceil(8);
     let args = [
         launch::pointer(&pairs.keys, false),
@@ -258,7 +237,7 @@ pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor
         number(n),
         number(k),
         number(passes),
-        mask,
+        Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - 8 * passes)) as i64)),
     ];
     let kernel = &device::radix_select_in_order::KERNEL;
     launch::warped(kernel, &order, Grid::x(rows), &[keys.dtype], &[], None, &args)?;

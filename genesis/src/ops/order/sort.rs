@@ -80,12 +80,12 @@ impl Tensor {
     /// The first `k` of [`Tensor::argsort`] without a sort of all; none where that is no better.
     #[track_caller]
     fn few_first(&self, k: usize, axis: usize, descending: bool) -> Result<Option<Tensor>> {
-        if self.rank() == 0 {
+        if self.rank() == 0 || self.device() != Device::Cpu {
             return Ok(None);
         }
         let last = self.detach().as_countable().transpose(axis as i64, -1)?;
         let n = last.dim(-1)?;
-        if k == 0 || !self.selects(n) || 2 * k > n || last.numel() == 0 {
+        if k == 0 || n <= SHORT || 2 * k > n || last.numel() == 0 {
             return Ok(None);
         }
         let rows = last.reshape(&[last.numel() / n, n])?;
@@ -97,19 +97,12 @@ impl Tensor {
         index.transpose(axis as i64, -1)?.contiguous().map(Some)
     }
 
-    /// Whether some of `n` elements of a row are found faster without a sort of all: on a GPU a program looks through a
-    /// row.
-    fn selects(&self, n: usize) -> bool {
-        const LONG: usize = 1 << 18;
-        n > SHORT && (self.device() == Device::Cpu || n <= LONG)
-    }
-
     /// Element `rank` of [`Tensor::argsort`] along an axis, which keeps an extent of 1.
     #[track_caller]
     pub(in crate::ops) fn index_of_rank(&self, rank: usize, axis: i64) -> Result<Tensor> {
         let last = self.detach().transpose(axis, -1)?;
         let n = last.dim(-1)?;
-        if !self.selects(n) || last.numel() == 0 {
+        if self.device() != Device::Cpu || n <= SHORT || last.numel() == 0 {
             return self.argsort(axis, false)?.narrow(axis, rank, 1);
         }
         let rows = last.reshape(&[last.numel() / n, n])?;
