@@ -27,7 +27,7 @@ const MODELS: [(&str, DType, WeightForm); 7] = [
 /// The tokens of each of these models.
 const VOCABULARY: usize = 96;
 /// How many prompts of each there are where nothing else is asked for.
-const FEW: usize = 12;
+const FEW: usize = 8;
 /// Tokens of a page of the cache: few, so that prompts share several.
 const PAGE: usize = 4;
 

@@ -7,8 +7,7 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use super::places::{add_at, places_along, sum_dtype, take_at};
-use super::unordered::put_once;
+use super::places::{add_at, places_along, put_once, sum_dtype, take_at};
 use super::{embedding, flag};
 use crate::autograd::SavedTensors;
 use crate::error::Result;

@@ -16,9 +16,8 @@ pub(super) use along::take_distinct_along;
 pub use bags::{BagMode, Bags};
 pub(super) use compact::exclusive;
 pub use gather::Index;
-pub(super) use places::{add_at, places_of_layout, take_at};
+pub(super) use places::{add_at, places_of_layout, put_once, take_at};
 pub use scatter::ScatterReduce;
-pub(super) use unordered::put_once;
 pub use unordered::{are_deterministic_algorithms_enabled, use_deterministic_algorithms};
 
 /// The rows of this folder.

@@ -12,7 +12,7 @@ use kernels::index as device;
 
 use super::embedding;
 use super::flag::{self, Range};
-use super::unordered::{self, put_once};
+use super::unordered;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -205,6 +205,36 @@ impl Op for Take {
             false => add_at(dy, places, n)?,
         };
         Ok(vec![Some(dx.reshape(&self.from)?), None])
+    }
+}
+
+/// A vector of `n` zeros with values written at places, no two of which are equal.
+#[track_caller]
+pub(in crate::ops) fn put_once(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
+    apply(PutOnce { n, shape: values.shape().to_vec() }, &[values, places])
+}
+
+struct PutOnce {
+    n: usize,
+    shape: Vec<usize>,
+}
+
+impl Op for PutOnce {
+    fn name(&self) -> &'static str {
+        "put"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        unordered::written_once(inputs[0], inputs[1], self.n)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let places = saved.input(1).reshape(&self.shape)?;
+        Ok(vec![Some(take_distinct_at(dy, &places)?), None])
     }
 }
 

@@ -9,11 +9,8 @@ use genesis_kernel::runtime::{Arg, Device};
 use genesis_kernel::tuning::sorting::{INDEXED, UNORDERED_COLUMNS, UNORDERED_ROWS};
 use kernels::unordered as device;
 
-use super::places::take_distinct_at;
-use crate::autograd::SavedTensors;
 use crate::error::Result;
 use crate::launch;
-use crate::ops::{Op, Saves, apply};
 use crate::tensor::Tensor;
 
 static IS_DETERMINISTIC: AtomicBool = AtomicBool::new(true);
@@ -102,45 +99,19 @@ pub(super) fn add_rows(index: &Tensor, rows: &Tensor, n: usize) -> Result<Tensor
 
 /// A vector of `n` zeros with values written at places, no two of which are equal.
 #[track_caller]
-pub(in crate::ops) fn put_once(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
-    apply(PutOnce { n, shape: values.shape().to_vec() }, &[values, places])
-}
-
-struct PutOnce {
-    n: usize,
-    shape: Vec<usize>,
-}
-
-impl Op for PutOnce {
-    fn name(&self) -> &'static str {
-        "put"
+pub(super) fn written_once(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
+    let (values, places) = (values.ravel()?.contiguous()?, places.ravel()?.contiguous()?);
+    let y = Tensor::zeros(&[n], (values.dtype(), values.device()))?;
+    if values.numel() > 0 && n > 0 {
+        let args = [
+            launch::view_of(&places, false),
+            launch::view_of(&values, false),
+            launch::pointer(&y, true),
+            number(n),
+        ];
+        launch_of(&device::put_once::KERNEL, values.numel(), &y, &[values.dtype()], &args)?;
     }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (values, places) = (inputs[0].ravel()?, inputs[1].ravel()?);
-        let (values, places) = (values.contiguous()?, places.contiguous()?);
-        let y = Tensor::zeros(&[self.n], (values.dtype(), values.device()))?;
-        if values.numel() > 0 && self.n > 0 {
-            let args = [
-                launch::view_of(&places, false),
-                launch::view_of(&values, false),
-                launch::pointer(&y, true),
-                number(self.n),
-            ];
-            let dtypes = [values.dtype()];
-            launch_of(&device::put_once::KERNEL, values.numel(), &y, &dtypes, &args)?;
-        }
-        Ok(y)
-    }
-
-    fn saves(&self) -> Saves {
-        Saves::inputs(2)
-    }
-
-    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let places = saved.input(1).reshape(&self.shape)?;
-        Ok(vec![Some(take_distinct_at(dy, &places)?), None])
-    }
+    Ok(y)
 }
 
 /// How values of a dtype become keys, the largest of which is sought.
