@@ -137,7 +137,7 @@ pub fn log_add_of<T: Float, A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) ->
 /// `s = t / (2 + t)` the logarithm is `s P(s^2)`, 2^-38.5.
 #[device]
 pub fn log1p_of_power<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    let power = minimum(x, 80.0) * -1.4426950408889634;
+    let power = minimum(x, 700.0) * -1.4426950408889634;
     // The sum has the whole part in its low bits.
     let shifted = power + 6755399441055744.0;
     let f = power - (shifted - 6755399441055744.0);

@@ -99,7 +99,7 @@ pub fn forget_at<K: Int, const BLOCK: usize>(at: View<i64, 1>, keys: PtrMut<K>, 
     let first = program_id(0) * BLOCK;
     let place = at.load::<BLOCK>([first]);
     let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
-    store(keys + place, full::<K, BLOCK>(K::MIN), inside);
+    atomic_min(keys + place, full::<K, BLOCK>(K::MIN), inside);
 }
 
 /// `keys[at[i]]` becomes the key of `values[i]` where that is larger; of floats.

@@ -4,7 +4,8 @@ use genesis::DType;
 use genesis_kernel::Scalar;
 
 /// Kernels with cases that the interpreter refuses, and why.
-pub(super) const SKIPPED: &[(&str, &str)] = &[("sample_weights", OF_EARLIER_LAUNCHES)];
+pub(super) const SKIPPED: &[(&str, &str)] =
+    &[("put_once", OF_DISTINCT_PLACES), ("sample_weights", OF_EARLIER_LAUNCHES)];
 
 /// Kernels whose extents, taps and steps fit each other as only launches make them: with numbers of no meaning they walk
 /// thousands of taps, or none. `virtual_gpu::` runs all of them, by `conv::a_gpu_gives_what_the_cpu_does`.
@@ -18,6 +19,10 @@ pub(super) const OF_WINDOWS: [&str; 8] = [
     "conv_weight",
     "im2col",
 ];
+
+/// Why a kernel refuses random indices.
+const OF_DISTINCT_PLACES: &str =
+    "no two of its places are equal; `places::what_is_read_once_gets_its_gradient` launches it";
 
 /// Why a kernel refuses random memory.
 const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
