@@ -16,8 +16,9 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
     let of_ints = |param: &DTypeParam| param.name == "T" && param.bound == DTypeBound::Int;
     let is_of_ints = kernel.ast.dtypes.iter().any(of_ints);
-    let is_widened = kernel.ast.dtypes.iter().any(|param| param.name == "A");
-    let keyed = if is_widened { wide } else { dtype };
+    let has = |name: &str| kernel.ast.dtypes.iter().any(|param| param.name == name);
+    // Keys that atomics compare have 32 bits or 64.
+    let keyed = if has("A") || !has("T") { wide } else { dtype };
     let of = |param: &DTypeParam| match param.bound {
         // Keys have as many bits as what they are of.
         DTypeBound::Int if param.name == "K" && !is_of_ints && keyed.bytes() == 2 => DType::I16,
