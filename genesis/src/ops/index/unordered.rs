@@ -38,7 +38,7 @@ pub fn are_deterministic_algorithms_enabled() -> bool {
 
 /// Whether sums of values are added up in any order.
 pub(super) fn is_unordered(values: &Tensor) -> bool {
-    let is_float = values.dtype().is_float() && launch::accumulate_dtype(values.dtype()).is_float();
+    let is_float = values.dtype().is_arithmetic_float();
     is_float && values.device() != Device::Cpu && !are_deterministic_algorithms_enabled()
 }
 
@@ -126,7 +126,7 @@ struct Keys {
 impl Keys {
     fn of(dtype: DType, is_max: bool) -> Keys {
         if dtype.is_float() {
-            let wide = launch::accumulate_dtype(dtype);
+            let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
             let key = if wide == DType::F64 { DType::I64 } else { DType::I32 };
             let turn = launch::number(wide, if is_max { 1.0 } else { -1.0 });
             return Keys { dtype: key, float: Some(wide), turn };

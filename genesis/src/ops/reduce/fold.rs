@@ -140,7 +140,11 @@ impl Tensor {
         }
         // Two descriptions, so that the first ends in its reduction and is one pass.
         let folded = composite("norm", &over(&[p], dims, keep), [self], |[x], n| folded(x, n))?;
-        composite("norm", &[p], [&folded], |[y], n| rooted(y, n[0]))?.to_dtype(self.dtype())
+        let norm = match p {
+            0.0 | 1.0 | f64::INFINITY | f64::NEG_INFINITY => folded,
+            _ => composite("norm", &[p], [&folded], |[y], n| rooted(y, n[0]))?,
+        };
+        norm.to_dtype(self.dtype())
     }
 
     /// The logarithm of the sum of exponentials over `dims`, which does not overflow.
@@ -219,7 +223,6 @@ fn folded(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
 fn rooted(y: &Tensor, p: f64) -> Result<Tensor> {
     match p {
         2.0 => root(y),
-        0.0 | 1.0 | f64::INFINITY | f64::NEG_INFINITY => Ok(y.clone()),
         _ => y.pow_scalar(1.0 / p),
     }
 }
