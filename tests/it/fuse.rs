@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use genesis::fuse::{Emit, Target};
 use genesis::ops::info::{OpInfo, all, methods};
 use genesis::{DType, Device, Result, Tensor, fuse};
+use genesis_kernel::compose::{Access, Fold, Form, Leaf, Recipe, Source, Step, StepKind, compose};
+use genesis_kernel::inspect::InspectRequest;
 
 /// Numbers between 0.2 and 0.9.
 fn x(shape: &[usize]) -> Tensor {
@@ -288,4 +290,42 @@ fn what_can_not_be_fused_is_named() {
     );
     // A refusal leaves nothing behind.
     assert_eq!(x(&[2]).add_scalar(1.0).unwrap().numel(), 2);
+}
+
+/// Whole tiles of a reduction are read and added without a mask: how a composed kernel names its part of a row, and
+/// where that ends, has to leave the compiler that.
+#[test]
+fn whole_tiles_of_composed_reductions_have_no_masks() {
+    let leaves = vec![Leaf { dtype: DType::BF16, access: Access::Full }];
+    let step = Step { kind: StepKind::Cast(DType::F32), inputs: vec![Source::Leaf(0)] };
+    let results = vec![(Source::Step(0), DType::F32)];
+    for fold in [Fold::Sum(DType::F32), Fold::Max] {
+        let (leaves, steps, results) = (leaves.clone(), vec![step.clone()], results.clone());
+        let recipe = Recipe { form: Form::Rows(fold), leaves, params: vec![], steps, results };
+        let kernel = compose(&recipe).expect("it composes");
+        let target = Target::sm_90a();
+        let hints = InspectRequest::new(kernel, target.clone(), Emit::Ptx).hints;
+        let special = kernel.specialize(&[], &[1, 2048], &hints).expect("it is known");
+        let compiled = special.compile(&target).expect("it compiles");
+        let body = first_loop(compiled.ptx().expect("it is for a GPU"));
+        let masked =
+            |line: &&str| line.contains("selp") || line.contains("@") && !line.contains("bra");
+        assert!(body.iter().any(|line| line.contains("ld.global")), "{fold:?}: {body:#?}");
+        assert_eq!(body.iter().find(|line| masked(line)), None, "{fold:?}");
+    }
+}
+
+/// The lines from the first label that is jumped back to, to that jump.
+fn first_loop(ptx: &str) -> Vec<&str> {
+    let lines: Vec<&str> = ptx.lines().map(str::trim).collect();
+    let is_back = |label: &str, at: usize| {
+        let jump = format!("{label};");
+        let found =
+            lines[at..].iter().position(|line| line.contains("bra") && line.ends_with(&jump));
+        found.map(|length| at..at + length)
+    };
+    let labels =
+        lines.iter().enumerate().filter_map(|(at, line)| Some((at, line.strip_suffix(':')?)));
+    let found = labels.into_iter().find_map(|(at, label)| is_back(label, at));
+    found.map(|range| lines[range].to_vec()).unwrap_or_default()
 }

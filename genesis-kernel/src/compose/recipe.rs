@@ -30,8 +30,8 @@ pub enum Form {
     /// Four axes of any strides: `ROWS`, `COLS` of the last two.
     Strided,
     /// Two axes, of which the last is reduced: `ROWS`, `COLS`. The kernel takes after the tensors the
-    /// number of columns (i64), the number of programs that share a row (i64), and a factor for the
-    /// sum; it stores one column for each of these programs.
+    /// number of columns (i64), and a factor for the sum. The programs along the second axis of the grid
+    /// share a row; each stores one column.
     Rows(Fold),
 }
 
