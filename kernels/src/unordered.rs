@@ -2,7 +2,7 @@
 //! which the order of the programs will do.
 //!
 //! The largest of several floats is found by integers of as many bits, whose order is theirs
-//! ([`order_of`](crate::radix::order_of)): an atomic maximum has one result in whatever order writes come. The
+//! ([`order_of`]): an atomic maximum has one result in whatever order writes come. The
 //! smallest is the largest of the opposites.
 
 use genesis_kernel::kernel::KernelDef;
