@@ -36,6 +36,7 @@ pub mod nn;
 pub mod ops;
 pub mod optim;
 mod parameter;
+pub mod plan;
 pub mod profiler;
 pub mod random;
 pub mod serve;

@@ -125,6 +125,8 @@ mod parity;
 /// What a program spends its time on.
 mod peers;
 mod places;
+/// Plans of one GPU beside dry runs.
+mod plan;
 /// Products of integers and of f64 by tensor cores.
 mod products;
 mod profiler;

@@ -17,6 +17,7 @@ mod language;
 mod mem;
 mod model;
 mod output;
+mod plan;
 mod progress;
 mod rates;
 mod run;
@@ -70,6 +71,8 @@ enum Command {
     Serve(serve::Args),
     /// Start a program as several ranks on this machine, a GPU each.
     Run(run::Args),
+    /// Say what training on many GPUs will take: memory, time, communication.
+    Plan(Box<plan::Args>),
     /// Look at snapshots of memory.
     Mem(mem::Args),
     /// List, check and compare checkpoints.
@@ -134,6 +137,7 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Generate(args) => generate::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Run(args) => run::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Ckpt(args) => ckpt::run(args),
         Command::Convert(args) => convert::run(args),
