@@ -18,6 +18,7 @@ mod schedule;
 mod specialized;
 mod traffic;
 mod trip_count;
+mod usage;
 pub(crate) mod warnings;
 
 pub use self::compiled::{Compiled, Resources};

@@ -5,7 +5,7 @@
 
 use expect_test::expect_file;
 use genesis::DType;
-use genesis_kernel::compile::Resources;
+use genesis_kernel::compile::{Compiled, Resources};
 use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 use rayon::prelude::*;
@@ -228,10 +228,11 @@ fn packed_sequences_multiply_as_a_batch_does() {
             let consts = [others, &[is_packed]].concat();
             let (kernel, dtype, num_warps) = (what.kernel, what.dtype, what.num_warps);
             let one = Configuration { kernel, dtype, consts, num_warps };
-            let (ptx, _) = compile(&one).expect("the facts are of the same configurations");
+            let compiled = compile(&one).expect("the facts are of the same configurations");
+            let ptx = compiled.ptx().expect("the target is a GPU");
             let is_product =
                 |fact: &String| ["wgmma ", "setmaxnreg "].iter().any(|name| fact.starts_with(name));
-            of_ptx(&ptx).into_iter().filter(is_product).collect()
+            of_ptx(ptx).into_iter().filter(is_product).collect()
         };
         let (packed, batch) = (counts(1), counts(0));
         assert_eq!(packed.len(), 2, "{}: {packed:?}", what.kernel.name());
@@ -251,17 +252,18 @@ fn line(what: &Configuration) -> String {
     for (name, value) in kernel.ast.consts.iter().zip(&what.consts) {
         title += &format!(" {name}={value}");
     }
-    match compile(what) {
-        Ok((ptx, resources)) => {
-            let facts: Vec<String> =
-                of_ptx(&ptx).into_iter().chain(of_machine_code(&resources)).collect();
-            format!("{title}: {}", facts.join(", "))
-        }
+    let facts = |compiled: Compiled| -> Result<Vec<String>, String> {
+        let text = |error: genesis_kernel::Error| error.to_string();
+        let (ptx, resources) = (compiled.ptx().map_err(text)?, compiled.resources().map_err(text)?);
+        Ok(of_ptx(ptx).into_iter().chain(of_machine_code(&resources)).collect())
+    };
+    match compile(what).and_then(facts) {
+        Ok(facts) => format!("{title}: {}", facts.join(", ")),
         Err(error) => format!("{title}: refused, {}", error.lines().next().unwrap_or_default()),
     }
 }
 
-fn compile(what: &Configuration) -> Result<(String, Resources), String> {
+fn compile(what: &Configuration) -> Result<Compiled, String> {
     let text = |error: genesis_kernel::Error| error.to_string();
     let dtypes = dtypes(what.kernel, what.dtype);
     let mut hints = Hints { num_warps: what.num_warps, ..Hints::contiguous(what.kernel.ast) };
@@ -270,9 +272,7 @@ fn compile(what: &Configuration) -> Result<(String, Resources), String> {
         (b.unit_stride, b.unit_axis) = (false, Some(1));
     }
     let special = what.kernel.specialize(&dtypes, &what.consts, &hints).map_err(text)?;
-    let compiled = special.compile(&Target::sm_90a()).map_err(text)?;
-    let ptx = compiled.ptx().map_err(text)?.to_owned();
-    Ok((ptx, compiled.resources().map_err(text)?))
+    special.compile(&Target::sm_90a()).map_err(text)
 }
 
 /// Instructions that are counted: what they begin with, and the fact's name.

@@ -30,8 +30,9 @@ use table::Table;
 use tree::Tree;
 
 /// Crates: the folder of the sources, the roots in it, and the table.
-const CRATES: [(&str, &[&str], &str); 7] = [
+const CRATES: [(&str, &[&str], &str); 8] = [
     ("genesis-macros/src", &["lib.rs"], include_str!("layers/genesis-macros.txt")),
+    ("genesis-kernel/emulator/src", &["lib.rs"], include_str!("layers/genesis-emulator.txt")),
     ("genesis-kernel/src", &["lib.rs"], include_str!("layers/genesis-kernel.txt")),
     ("kernels/src", &["lib.rs"], include_str!("layers/kernels.txt")),
     ("genesis/src", &["lib.rs", "main.rs"], include_str!("layers/genesis.txt")),

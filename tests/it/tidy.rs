@@ -10,10 +10,11 @@ const LARGE: &[(&str, usize)] = &[];
 /// The longest file.
 const MAX_LINES: usize = 800;
 
-/// Which crate may use which: itself and what stands to the right.
-const CRATES: [(&str, &[&str]); 6] = [
+/// Which crate may use which, by their folders: itself and what stands to the right.
+const CRATES: [(&str, &[&str]); 7] = [
     ("genesis-macros", &[]),
-    ("genesis-kernel", &["genesis-macros"]),
+    ("genesis-kernel/emulator", &[]),
+    ("genesis-kernel", &["genesis-macros", "genesis-kernel/emulator"]),
     ("kernels", &["genesis-kernel"]),
     ("genesis", &["genesis-kernel", "genesis-macros", "kernels"]),
     ("benches", &["genesis", "genesis-kernel", "kernels"]),
@@ -42,6 +43,8 @@ fn sources() -> Vec<(String, String)> {
         }
     }
     files.sort();
+    // A crate may lie in the folder of another.
+    files.dedup();
     assert!(files.len() > 50, "the walk found only {} files", files.len());
     files
 }
@@ -278,9 +281,10 @@ fn crates_depend_in_one_direction() {
         let manifest =
             fs::read_to_string(root().join(name).join("Cargo.toml")).expect("a manifest");
         for (other, _) in CRATES {
+            let package = other.replace("genesis-kernel/", "genesis-");
             let uses = manifest
                 .lines()
-                .any(|line| line.split(['.', ' ', '=']).next().is_some_and(|key| key == other));
+                .any(|line| line.split(['.', ' ', '=']).next().is_some_and(|key| key == package));
             assert!(
                 !uses || allowed.contains(&other),
                 "{name} depends on {other}, which the order of crates does not allow"

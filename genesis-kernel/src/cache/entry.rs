@@ -95,6 +95,38 @@ impl HostEntry {
     }
 }
 
+/// What machine code of a GPU uses, by the assembler's report; without the code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct UsageEntry {
+    /// Registers of one thread.
+    pub(crate) registers: u32,
+    /// Bytes of local memory of one thread, spills included.
+    pub(crate) spill_bytes: u32,
+    /// Bytes of static shared memory of one block.
+    pub(crate) shared_bytes: u32,
+    /// What the assembler warns about.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl UsageEntry {
+    /// As the cache stores it.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let numbers = [self.registers, self.spill_bytes, self.shared_bytes];
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        push_texts(&mut bytes, &self.warnings);
+        bytes
+    }
+
+    /// From what the cache stored; none if it makes no sense.
+    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<UsageEntry> {
+        let (registers, spill_bytes) = (take_u32(&mut bytes)?, take_u32(&mut bytes)?);
+        let shared_bytes = take_u32(&mut bytes)?;
+        let warnings = take_texts(&mut bytes)?;
+        let entry = UsageEntry { registers, spill_bytes, shared_bytes, warnings };
+        bytes.is_empty().then_some(entry)
+    }
+}
+
 fn push_texts(bytes: &mut Vec<u8>, texts: &[String]) {
     bytes.extend_from_slice(&(texts.len() as u32).to_le_bytes());
     texts.iter().for_each(|text| push_text(bytes, text));
@@ -151,6 +183,16 @@ fn take_text(bytes: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_what_the_assembler_said() {
+        let warnings = vec!["wgmma is serialized".to_owned()];
+        let entry = UsageEntry { registers: 168, spill_bytes: 8, shared_bytes: 64, warnings };
+        let bytes = entry.to_bytes();
+        assert_eq!(UsageEntry::from_bytes(&bytes), Some(entry));
+        assert_eq!(UsageEntry::from_bytes(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(UsageEntry::from_bytes(&[&bytes[..], &[0]].concat()), None);
+    }
 
     #[test]
     fn reads_what_it_wrote() {

@@ -10,7 +10,7 @@ mod entry;
 use std::fmt;
 
 pub use disk::DiskCache;
-pub(crate) use entry::{CompiledEntry, HostEntry};
+pub(crate) use entry::{CompiledEntry, HostEntry, UsageEntry};
 
 /// The name of an entry: a hash of everything its contents depend on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

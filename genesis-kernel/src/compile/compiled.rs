@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::cost::{Cost, cost};
-use super::{draw, traffic, warnings};
+use super::{draw, traffic, usage, warnings};
 use crate::codegen::cpu::{self, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel, ptxas};
 use crate::compile::Specialized;
@@ -210,11 +210,11 @@ impl Compiled {
         resources.shared_bytes = Some(kernel.shared_bytes);
         resources.bank_ways = Some(traffic::worst_ways(&gpu.lir));
         if let Some(ptxas) = ptxas::find() {
-            let assembled = ptxas::assemble(&ptxas, &kernel.ptx, target.name())?;
-            resources.registers = Some(assembled.registers);
-            resources.spill_bytes = Some(assembled.stack_bytes.max(assembled.spill_stores));
-            resources.shared_bytes = Some(kernel.shared_bytes + assembled.shared_bytes);
-            resources.warnings = assembled.warnings;
+            let usage = usage::of(&ptxas, &kernel.ptx, target.name())?;
+            resources.registers = Some(usage.registers);
+            resources.spill_bytes = Some(usage.spill_bytes);
+            resources.shared_bytes = Some(kernel.shared_bytes + usage.shared_bytes);
+            resources.warnings = usage.warnings;
         } else if let Some(device) = device_for(target) {
             let entry = EntryPoint {
                 name: &kernel.name,

@@ -111,7 +111,7 @@ fn object_of(entry: HostEntry) -> CpuObject {
 
 /// The folder of compiled kernels, if there is to be one. What is there is compiled again where somebody wants to see
 /// how.
-fn disk() -> Option<&'static DiskCache> {
+pub(super) fn disk() -> Option<&'static DiskCache> {
     static DISK: OnceLock<Option<DiskCache>> = OnceLock::new();
     let open = || {
         let knobs = knobs::get();
@@ -122,7 +122,7 @@ fn disk() -> Option<&'static DiskCache> {
 }
 
 /// Writes an entry; a folder that somebody named and that can't be written is told once.
-fn keep(disk: &DiskCache, key: &Key, entry: &[u8]) {
+pub(super) fn keep(disk: &DiskCache, key: &Key, entry: &[u8]) {
     if !disk.put(key, entry) && knobs::is_given("GENESIS_CACHE_DIR") {
         let why = format!("compiled kernels can't be kept in {}", disk.dir().display());
         knobs::warn_once("GENESIS_CACHE_DIR", why);

@@ -1,5 +1,7 @@
 //! Reductions, scans and dots, in the orders that the module's head fixes.
 
+use genesis_emulator::numbers::round_tf32;
+
 use super::elementwise::binary_one;
 use super::tiles::Lines;
 use crate::ir::{BinaryOp, DType, DotPrecision, Scalar, Shape, scalar};
@@ -156,7 +158,7 @@ impl Dot<'_> {
     fn widen(&self, x: &[u64]) -> Vec<f64> {
         let is_rounded = self.precision == DotPrecision::Tf32;
         x.iter()
-            .map(|&bits| if is_rounded { scalar::round_tf32(bits as u32).into() } else { bits })
+            .map(|&bits| if is_rounded { round_tf32(bits as u32).into() } else { bits })
             .map(|bits| scalar::cast(Scalar { dtype: self.from, bits }, DType::F64).to_f64())
             .collect()
     }

@@ -15,75 +15,16 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+pub use genesis_emulator::numbers::{Float8, NAN};
+
 use super::types::DType;
 
-/// How a float of 8 bits is made up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Format {
-    /// Bits of the stored fraction.
-    pub fraction: u32,
-    /// What is added to the exponent of 2.
-    pub bias: i32,
-    /// The bits of the largest number.
-    pub largest: u8,
-    /// The bits of what is larger: infinity, or NaN where there is none.
-    pub beyond: u8,
-}
-
-/// The bits of NaN, whatever the format.
-pub const NAN: u8 = 0x7f;
-
-impl Format {
-    /// The format of a dtype of 8 bits; none for others.
-    pub fn of(dtype: DType) -> Option<Format> {
-        match dtype {
-            DType::F8E4M3 => Some(Format { fraction: 3, bias: 7, largest: 0x7e, beyond: NAN }),
-            DType::F8E5M2 => Some(Format { fraction: 2, bias: 15, largest: 0x7b, beyond: 0x7c }),
-            _ => None,
-        }
-    }
-
-    /// Rounded once to nearest even.
-    pub fn encode(self, value: f64) -> u8 {
-        let sign = u8::from(value.is_sign_negative()) << 7;
-        let magnitude = value.abs();
-        if magnitude.is_nan() {
-            return sign | NAN;
-        }
-        if magnitude.is_infinite() {
-            return sign | self.beyond;
-        }
-        // The exponent of 2, or that of subnormal numbers.
-        let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(1 - self.bias);
-        let unit = 2f64.powi(exponent - self.fraction as i32);
-        // Below 2^fraction for a subnormal number, at 2^(fraction + 1) for the next exponent.
-        let units = (magnitude / unit).round_ties_even();
-        let bits = (i64::from(exponent + self.bias - 1) << self.fraction) + units as i64;
-        sign | if bits <= i64::from(self.largest) { bits as u8 } else { self.beyond }
-    }
-
-    /// The tie of the largest number and what would follow, and whether the tie itself is too large: it
-    /// goes to the even pattern.
-    pub fn limit(self) -> (f64, bool) {
-        let [largest, below] = [self.largest, self.largest - 1].map(|bits| self.decode(bits));
-        (largest + (largest - below) / 2.0, self.largest & 1 == 1)
-    }
-
-    /// The value; exact.
-    pub fn decode(self, bits: u8) -> f64 {
-        let magnitude = bits & 0x7f;
-        let exponent = i32::from(magnitude >> self.fraction);
-        let fraction = f64::from(magnitude & ((1 << self.fraction) - 1));
-        let hidden = f64::from(1u32 << self.fraction);
-        let value = match exponent {
-            _ if magnitude > self.largest && magnitude == self.beyond && magnitude != NAN => {
-                f64::INFINITY
-            }
-            _ if magnitude > self.largest => f64::NAN,
-            0 => fraction * 2f64.powi(1 - self.bias - self.fraction as i32),
-            _ => (hidden + fraction) * 2f64.powi(exponent - self.bias - self.fraction as i32),
-        };
-        if bits >> 7 == 0 { value } else { -value }
+/// The format of a dtype of 8 bits; none for others.
+pub fn format(dtype: DType) -> Option<Float8> {
+    match dtype {
+        DType::F8E4M3 => Some(Float8::E4M3),
+        DType::F8E5M2 => Some(Float8::E5M2),
+        _ => None,
     }
 }
 
@@ -131,8 +72,8 @@ macro_rules! float8 {
                 $name::format().decode(self.0)
             }
 
-            fn format() -> Format {
-                Format::of(DType::$dtype).expect("the dtype has 8 bits")
+            fn format() -> Float8 {
+                Float8::$dtype
             }
         }
 
@@ -162,55 +103,12 @@ macro_rules! float8 {
     };
 }
 
-float8!(f8e4m3, F8E4M3, "A float of 8 bits, 4 of them the exponent; no infinity, at most 448.");
-float8!(f8e5m2, F8E5M2, "A float of 8 bits, 5 of them the exponent; at most 57344.");
+float8!(f8e4m3, E4M3, "A float of 8 bits, 4 of them the exponent; no infinity, at most 448.");
+float8!(f8e5m2, E5M2, "A float of 8 bits, 5 of them the exponent; at most 57344.");
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const BOTH: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
-
-    fn format(dtype: DType) -> Format {
-        Format::of(dtype).unwrap()
-    }
-
-    #[test]
-    fn every_value_comes_back() {
-        for dtype in BOTH {
-            for bits in 0..=u8::MAX {
-                let value = format(dtype).decode(bits);
-                let back = format(dtype).encode(value);
-                assert!(back == bits || value.is_nan() && back & 0x7f == NAN, "{dtype} {bits:#x}");
-            }
-        }
-    }
-
-    #[test]
-    fn half_precision_agrees_where_it_has_the_same_exponent() {
-        for bits in 0..=u8::MAX {
-            let half = half::f16::from_bits(u16::from(bits) << 8).to_f64();
-            let value = format(DType::F8E5M2).decode(bits);
-            assert!(value == half || value.is_nan() && half.is_nan(), "{bits:#x}");
-        }
-    }
-
-    /// Each tie goes to the even neighbor, and what is nearer to one side goes there.
-    #[test]
-    fn rounds_to_nearest_even() {
-        for dtype in BOTH {
-            let format = format(dtype);
-            for bits in 0..format.largest {
-                let (low, high) = (format.decode(bits), format.decode(bits + 1));
-                let tie = (low + high) / 2.0;
-                let even = bits + (bits & 1);
-                for (value, want) in [(tie, even), (tie * 0.999, bits), (tie * 1.001, bits + 1)] {
-                    assert_eq!(format.encode(value), want, "{dtype} {value}");
-                    assert_eq!(format.encode(-value), want | 0x80, "{dtype} -{value}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn what_is_too_large_is_what_pytorch_makes_of_it() {

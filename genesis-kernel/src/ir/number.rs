@@ -1,6 +1,6 @@
 //! One number with its dtype, and how it becomes one of another dtype: by one correct rounding.
 
-use super::float8::Format;
+use super::float8;
 use super::types::DType;
 
 /// One number with its dtype: integers sign- or zero-extended to 64 bits, floats as their own bits.
@@ -40,7 +40,7 @@ impl Scalar {
             DType::F16 | DType::BF16 => u64::from(round_to_half(dtype, value)),
             DType::F32 => u64::from((value as f32).to_bits()),
             DType::F64 => value.to_bits(),
-            _ => match Format::of(dtype) {
+            _ => match float8::format(dtype) {
                 Some(format) => u64::from(format.encode(value)),
                 None => panic!("{dtype} is not a float"),
             },
@@ -61,7 +61,7 @@ impl Scalar {
             DType::F32 => f64::from(f32::from_bits(self.bits as u32)),
             DType::F64 => f64::from_bits(self.bits),
             DType::F8E4M3 | DType::F8E5M2 => {
-                Format::of(self.dtype).map_or(0.0, |format| format.decode(self.bits as u8))
+                float8::format(self.dtype).map_or(0.0, |format| format.decode(self.bits as u8))
             }
             DType::U64 => self.bits as f64,
             _ => self.bits as i64 as f64,

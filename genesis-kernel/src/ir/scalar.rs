@@ -87,15 +87,6 @@ pub fn bitcast(x: Scalar, to: DType) -> Scalar {
     if to.is_float() { Scalar { dtype: to, bits } } else { Scalar::int(to, bits as i64) }
 }
 
-/// The bits of an f32 with the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.
-pub fn round_tf32(bits: u32) -> u32 {
-    if !f32::from_bits(bits).is_finite() {
-        return bits;
-    }
-    let odd = (bits >> 13) & 1;
-    (bits + 0x0fff + odd) & !0x1fff
-}
-
 /// An f32, f16 or bf16 as f32; exact.
 fn to_f32(x: Scalar) -> f32 {
     match x.dtype {
@@ -398,15 +389,6 @@ mod tests {
         assert_eq!(product, half(exact));
         assert_eq!(binary(BinaryOp::Add, half(65504.0), half(16.0)).to_f64(), f64::INFINITY);
         assert_eq!(unary(UnaryOp::Neg, half(0.0)).bits, 0x8000);
-    }
-
-    #[test]
-    fn tf32_rounds_to_nearest_even() {
-        let round = round_tf32;
-        assert_eq!(round(0x3f80_0fff), 0x3f80_0000);
-        assert_eq!(round(0x3f80_1000), 0x3f80_0000);
-        assert_eq!(round(0x3f80_3000), 0x3f80_4000);
-        assert_eq!(round(0x7f80_0000), 0x7f80_0000);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUresult;
-use genesis_kernel::emulate::{Module, RawLaunch};
+use genesis_emulator::{Module, RawLaunch};
 
 use crate::answer::Answer;
 

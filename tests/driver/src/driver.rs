@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use cudarc::driver::sys::CUresult;
-use genesis_kernel::emulate::{Fault, FaultKind, RawLaunch};
+use genesis_emulator::{Fault, FaultKind, RawLaunch};
 
 use crate::answer::Answer;
 use crate::code::{Code, Function, Link};

@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 
 use cudarc::driver::sys::CUresult;
-use genesis_kernel::emulate::GlobalMemory;
+use genesis_emulator::GlobalMemory;
 
 /// Device addresses start here, where no host memory is.
 const FIRST: u64 = 1 << 41;

@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use cudarc::driver::sys::CUstreamCaptureMode;
-use genesis_kernel::emulate::RawLaunch;
+use genesis_emulator::RawLaunch;
 
 use crate::code::Code;
 

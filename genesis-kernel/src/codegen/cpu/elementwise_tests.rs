@@ -3,7 +3,7 @@
 
 use super::{OptLevel, linked};
 use crate::ir::ArgValue;
-use crate::ir::float8::Format;
+use crate::ir::float8;
 use crate::ir::scalar;
 use crate::ir::{
     BinaryOp, Builder, DType, Func, OpKind, ParamAttrs, Predicate, Scalar, Shape, TileType, Type,
@@ -111,7 +111,7 @@ fn interesting(dtype: DType) -> Vec<Scalar> {
         5e-324,
         0.1,
     ];
-    if let Some(format) = Format::of(dtype) {
+    if let Some(format) = float8::format(dtype) {
         let all = (0..=u8::MAX).map(|bits| Scalar { dtype, bits: bits.into() });
         return all
             .filter(|s| s.bits & 0x7f <= u64::from(format.largest) || s.bits == 0x7f)

@@ -11,14 +11,14 @@
 use super::super::llvm::{Emitter, FloatPred, IntPred, Val};
 use super::target::with_lanes_of;
 use crate::ir::DType;
-use crate::ir::float8::{Format, NAN};
+use crate::ir::float8::{self, Float8, NAN};
 
 /// Bits of the fraction of an f32, and what is added to its exponent.
 const FRACTION: u32 = 23;
 const BIAS: i32 = 127;
 
-fn format(dtype: DType) -> Format {
-    Format::of(dtype).expect("callers ask for floats of 8 bits")
+fn format(dtype: DType) -> Float8 {
+    float8::format(dtype).expect("callers ask for floats of 8 bits")
 }
 
 /// To f32; exact.
@@ -69,7 +69,7 @@ pub(super) fn narrow(e: &Emitter, x: Val, to: DType) -> Val {
 }
 
 /// What was rounded from a magnitude, or what stands for a magnitude that is too large.
-fn beyond(e: &Emitter, format: Format, magnitude: Val, rounded: Val) -> Val {
+fn beyond(e: &Emitter, format: Float8, magnitude: Val, rounded: Val) -> Val {
     let (f32s, ints) = (e.type_of(magnitude), e.type_of(rounded));
     let int = |n: u8| e.int(ints, i64::from(n));
     let (limit, is_beyond_too) = format.limit();

@@ -13,7 +13,7 @@ use super::super::elementwise::{Target as Machine, cast};
 use super::super::llvm::{FloatPred, Val};
 use super::lowering::Lowering;
 use crate::Error;
-use crate::ir::float8::Format;
+use crate::ir::float8;
 use crate::ir::{DType, Op};
 
 impl Lowering<'_> {
@@ -63,7 +63,7 @@ impl Lowering<'_> {
 
     fn narrow_pair(&self, from: DType, to: DType, pair: [Val; 2]) -> [Val; 2] {
         let e = self.e;
-        let format = Format::of(to).expect("callers cast to floats of 8 bits");
+        let format = float8::format(to).expect("callers cast to floats of 8 bits");
         let wide = pair.map(|x| cast(e, Machine::Nvptx, x, from, DType::F32));
         let name = match to {
             DType::F8E4M3 => "llvm.nvvm.ff.to.e4m3x2.rn",

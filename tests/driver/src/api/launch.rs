@@ -8,7 +8,7 @@ use cudarc::driver::sys::{
     CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
     cuuint32_t, cuuint64_t,
 };
-use genesis_kernel::emulate::Tensor;
+use genesis_emulator::Tensor;
 
 use super::{WRONG, answer, give, number};
 use crate::answer::Answer;

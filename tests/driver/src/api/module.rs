@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{
     CUfunction, CUfunction_attribute, CUjit_option, CUjitInputType, CUlinkState, CUmodule, CUresult,
 };
-use genesis_kernel::emulate::Module;
+use genesis_emulator::Module;
 
 use super::{WRONG, answer, give, handle, number};
 use crate::answer::Answer;

@@ -7,7 +7,7 @@ use super::memory::{Global, swizzled};
 use super::program::{Addr, Arg, RANK_SHIFT, SHARED_BASE, TensorCopy, Ty};
 use super::shadow::{Epoch, Way};
 use super::warp::{LANES, lanes};
-use crate::ir::scalar::round_tf32;
+use crate::numbers::round_tf32;
 
 impl Groups {
     fn new(agent: u32) -> Groups {

@@ -30,7 +30,7 @@ impl<'p> Grid<'p> {
         if uneven || cluster.contains(&0) {
             let extents = self.extents;
             let message = format!("a grid of {extents:?} in clusters of {cluster:?}");
-            return Err(Fault::of_kernel(message));
+            return Err(Fault::refused(message));
         }
         let counts = [0, 1, 2].map(|axis| self.extents[axis] / cluster[axis]);
         let total: u32 = counts.iter().product();
@@ -57,7 +57,7 @@ impl<'p> Grid<'p> {
             fuel -= used;
             if !current.is_over() {
                 if fuel == 0 {
-                    return Err(Fault::of_kernel("the kernel does not end".to_owned()));
+                    return Err(Fault::refused("the kernel does not end".to_owned()));
                 }
                 waiting.push_back(current);
             }

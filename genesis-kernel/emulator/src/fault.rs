@@ -38,7 +38,7 @@ pub struct Fault {
 
 impl Fault {
     /// The kernel or its arguments can't be run.
-    pub(super) fn of_kernel(message: String) -> Fault {
+    pub fn refused(message: String) -> Fault {
         let kind = FaultKind::Refused;
         Fault { kind, message, source: None, ptx_line: 0, thread: None }
     }

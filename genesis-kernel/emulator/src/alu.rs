@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 
 use super::program::{Alu, Compare, Element, Round, Ty};
-use crate::ir::{DType, float8::Format};
+use crate::numbers::Float8;
 
 fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
@@ -419,33 +419,29 @@ pub(super) fn element(bits: u64, ty: Element) -> f64 {
         Element::Bf16 => bf16::from_bits(bits as u16).to_f64(),
         // The hardware does not look at the lower bits.
         Element::Tf32 => f64::from(f32::from_bits(bits & 0xffff_e000)),
-        Element::E4m3 => decoded(bits, DType::F8E4M3),
-        Element::E5m2 => decoded(bits, DType::F8E5M2),
+        Element::E4m3 => Float8::E4M3.decode(bits as u8),
+        Element::E5m2 => Float8::E5M2.decode(bits as u8),
     }
 }
 
 /// The format of a byte of a type.
-fn small(ty: Ty) -> Option<Format> {
+fn small(ty: Ty) -> Option<Float8> {
     match ty {
-        Ty::E4m3x2 => Format::of(DType::F8E4M3),
-        Ty::E5m2x2 => Format::of(DType::F8E5M2),
+        Ty::E4m3x2 => Some(Float8::E4M3),
+        Ty::E5m2x2 => Some(Float8::E5M2),
         _ => None,
     }
 }
 
-fn decoded(bits: u32, dtype: DType) -> f64 {
-    Format::of(dtype).map_or(f64::NAN, |format| format.decode(bits as u8))
-}
-
 /// A byte; where it saturates, what is too large becomes the largest number.
-fn encoded(value: f64, format: Format, saturate: bool) -> u64 {
+fn encoded(value: f64, format: Float8, saturate: bool) -> u64 {
     let bits = format.encode(value);
     let is_beyond = !value.is_nan() && bits & 0x7f > format.largest;
     u64::from(if saturate && is_beyond { bits & 0x80 | format.largest } else { bits })
 }
 
 /// Two bytes as two halves of f16.
-fn widened(value: u64, format: Format) -> u64 {
+fn widened(value: u64, format: Float8) -> u64 {
     let half = |byte: u64| to_bits(format.decode(byte as u8), Ty::F16);
     half(value & 0xff) | half(value >> 8 & 0xff) << 16
 }

@@ -33,7 +33,7 @@ impl Module {
     /// # Errors
     /// If the text has something that is not known.
     pub fn parse(ptx: &str) -> Result<Module, Fault> {
-        Ok(Module { program: parse::parse(ptx).map_err(Fault::of_kernel)? })
+        Ok(Module { program: parse::parse(ptx).map_err(Fault::refused)? })
     }
 
     /// The kernel's symbol.
@@ -56,13 +56,17 @@ impl Module {
     /// # Errors
     /// At the first error of a thread.
     pub fn run(&self, launch: &RawLaunch, memory: &mut dyn GlobalMemory) -> Result<(), Fault> {
+        self.run_in(launch, Global::Outside(memory))
+    }
+
+    pub(super) fn run_in(&self, launch: &RawLaunch, mut memory: Global<'_>) -> Result<(), Fault> {
         let is_map = |&(_, bytes): &(usize, usize)| bytes == MAP_BYTES;
         let tensor = |(at, bytes)| {
             let map = launch.params.get(at..at + bytes)?;
             Some((at as u64, Tensor::from_bytes(map)?))
         };
         if !(launch.threads as usize).is_multiple_of(LANES) || launch.threads == 0 {
-            return Err(Fault::of_kernel(format!("{} threads are no whole warps", launch.threads)));
+            return Err(Fault::refused(format!("{} threads are no whole warps", launch.threads)));
         }
         let launched = Launch {
             program: &self.program,
@@ -71,13 +75,13 @@ impl Module {
             params: launch.params.clone(),
             tensors: self.params().filter(is_map).filter_map(tensor).collect(),
         };
-        Grid::new(&launched, Global::Outside(memory), launch.blocks).run()
+        Grid::new(&launched, memory.reborrow(), launch.blocks).run()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::FaultKind;
+    use crate::FaultKind;
     use super::*;
 
     /// 64 bytes from an address.

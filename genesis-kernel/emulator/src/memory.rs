@@ -1,7 +1,6 @@
 //! Global memory: buffers far apart or what a driver keeps, and tensors that maps describe.
 
 use super::shadow::{Access, Clock, Conflict, Shadow};
-use crate::ir::{ArgValue, TensorMap};
 
 /// Buffers lie in the middle of as many bytes each, so that an index that runs off one never lands in
 /// another.
@@ -97,6 +96,14 @@ pub(super) enum Global<'m> {
 }
 
 impl Global<'_> {
+    /// The same memory for a shorter time.
+    pub(super) fn reborrow(&mut self) -> Global<'_> {
+        match self {
+            Global::Buffers(buffers) => Global::Buffers(buffers),
+            Global::Outside(memory) => Global::Outside(*memory),
+        }
+    }
+
     pub(super) fn read(&mut self, address: u64, to: &mut [u8], by: By<'_>) -> Result<(), Trouble> {
         let buffers = match self {
             Global::Buffers(buffers) => buffers,
@@ -167,26 +174,6 @@ pub const MAP_BYTES: usize = 128;
 pub(super) type Place = (u32, Option<u64>);
 
 impl Tensor {
-    /// What a map says of the kernel's argument.
-    pub(super) fn new(map: &TensorMap, args: &[ArgValue]) -> Result<Tensor, String> {
-        let Some(ArgValue::View { ptr, dims, strides }) = args.get(map.param as usize) else {
-            return Err(format!("parameter {} of a tensor map is no view", map.param));
-        };
-        let size = map.dtype.bytes() as i64;
-        let pick = |from: &[i64], scale: i64| -> Vec<i64> {
-            map.axes.iter().map(|&axis| from.get(axis as usize).map_or(1, |n| n * scale)).collect()
-        };
-        Ok(Tensor {
-            size: size as u32,
-            address: *ptr,
-            extents: pick(dims, 1),
-            strides: pick(strides, size),
-            block: map.block.clone(),
-            swizzle: map.swizzle,
-            tf32: map.tf32,
-        })
-    }
-
     /// As the bytes of a tensor map, in which a driver hands it to a kernel.
     pub fn to_bytes(&self) -> [u8; MAP_BYTES] {
         let head = [self.extents.len() as u8, self.size as u8, self.swizzle as u8, self.tf32 as u8];
@@ -268,20 +255,18 @@ pub(super) fn word(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::DType;
 
     #[test]
     fn boxes_reach_over_the_edge() {
-        let map = TensorMap {
-            param: 0,
-            dtype: DType::BF16,
-            axes: vec![1, 0],
+        let tensor = Tensor {
+            size: 2,
+            address: 1000,
+            extents: vec![6, 3],
+            strides: vec![2, 12],
             block: vec![4, 2],
             swizzle: 0,
             tf32: false,
         };
-        let view = ArgValue::View { ptr: 1000, dims: vec![3, 6], strides: vec![6, 1] };
-        let tensor = Tensor::new(&map, &[view]).unwrap();
         let places = tensor.places(&[4, 2]);
         assert_eq!(places[1], (2, Some(1000 + 2 * (2 * 6 + 5))));
         assert_eq!((places[2], places[4]), ((4, None), (8, None)));
