@@ -52,6 +52,11 @@ impl Parameter {
         Parameter { tensor, shard: None }
     }
 
+    /// A tensor as it is, with its history.
+    pub(crate) fn shared(tensor: Tensor) -> Parameter {
+        Parameter { tensor, shard: None }
+    }
+
     /// The same parameter, known to be a part of a larger one.
     pub(crate) fn with_shard(self, shard: Shard) -> Parameter {
         Parameter { shard: Some(Arc::new(shard)), ..self }

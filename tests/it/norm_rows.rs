@@ -42,6 +42,7 @@ impl Layers {
                 up_proj: projection(up)?,
                 down_proj: projection(down)?,
                 activation: Activation::Silu,
+                parallel: None,
             };
             GatedMlp::pack(&mut mlp)?;
             layers.mlps.push(mlp);

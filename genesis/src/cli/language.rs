@@ -125,6 +125,9 @@ fn resolved(usual: &Options, model: Option<&str>, flags: &Flags) -> Result<Optio
 fn train(options: &Options, flags: &Flags) -> Outcome {
     // A signal ends a rank that waits for others: there is nothing to save yet.
     let group = ranks(flags)?;
+    if !flags.dry_run {
+        options.check_ranks(group.as_ref().map_or(1, ProcessGroup::size))?;
+    }
     let signals = Signals::take()?;
     let is_first = group.as_ref().is_none_or(|group| group.rank() == 0);
     let lines = Lines::new(flags.json, options.out.is_some());

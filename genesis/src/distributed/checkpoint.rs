@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::group::ProcessGroup;
+use super::parts::{elements, outermost, part_of, part_shape};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::io::{SafeTensorsFile, save_safetensors_with, write_file};
@@ -148,52 +149,6 @@ fn own(
     let numbers = json!(state.numbers).to_string();
     let texts = [("parts", Value::Object(parts).to_string()), ("numbers", numbers)];
     Ok((tensors, texts.map(|(name, text)| (name.to_owned(), text)).into()))
-}
-
-/// The shape of a part.
-fn part_shape(shard: &Shard) -> Vec<usize> {
-    match shard.cut {
-        Cut::Flat => vec![elements(&shard.whole).div_ceil(shard.count.max(1))],
-        Cut::Axis(axis) => {
-            let mut shape = shard.whole.clone();
-            if let Some(extent) = shape.get_mut(axis) {
-                *extent /= shard.count.max(1);
-            }
-            shape
-        }
-    }
-}
-
-fn elements(shape: &[usize]) -> usize {
-    crate::shape::product(shape.iter())
-}
-
-/// The cut that was made first.
-fn outermost(shard: &Shard) -> &Shard {
-    shard.outer.as_deref().map_or(shard, outermost)
-}
-
-/// The part of a whole tensor: the outer cuts first.
-fn part_of(whole: &Tensor, shard: Option<&Shard>) -> Result<Tensor> {
-    let Some(shard) = shard else { return Ok(whole.clone()) };
-    let whole = part_of(whole, shard.outer.as_deref())?;
-    if whole.shape() != shard.whole {
-        let message = format!("a part of {:?} can't be of {:?}", shard.whole, whole.shape());
-        return Err(Error::op("load_sharded_checkpoint", message));
-    }
-    match shard.cut {
-        Cut::Axis(axis) => {
-            let extent = whole.shape()[axis] / shard.count;
-            whole.narrow(axis as i64, shard.index * extent, extent)?.contiguous()
-        }
-        Cut::Flat => {
-            let (all, chunk) = (whole.numel(), whole.numel().div_ceil(shard.count));
-            let zeros =
-                Tensor::zeros(&[chunk * shard.count - all], (whole.dtype(), whole.device()))?;
-            let flat = Tensor::cat(&[&whole.reshape(&[all])?, &zeros], 0)?;
-            flat.narrow(0, shard.index * chunk, chunk)?.contiguous()
-        }
-    }
 }
 
 /// The whole tensor of all its parts: those of the inner cuts are joined first.

@@ -108,6 +108,23 @@ impl ProcessGroup {
         self.run(&operands, |of, stream| Ok(of.all_gather(span(x)?, span(all)?, stream)?))
     }
 
+    /// [`ProcessGroup::all_gather`] beside what the current stream is given meanwhile.
+    ///
+    /// # Errors
+    /// As [`ProcessGroup::all_gather`].
+    #[track_caller]
+    pub fn all_gather_async(&self, x: &Tensor) -> Result<Work> {
+        if matches!(self.shared.backend, Backend::Alone) {
+            return Ok(Work::done(vec![self.all_gather(x)?]));
+        }
+        let x = &x.detach().contiguous()?;
+        let mut shape = if x.rank() == 0 { vec![1] } else { x.shape().to_vec() };
+        shape[0] *= self.size();
+        let all = Tensor::empty(&shape, (x.dtype(), x.device()))?;
+        let operands = Operands { name: "all_gather", reads: &[x], writes: &[&all] };
+        self.run_beside(&operands, |of, stream| Ok(of.all_gather(span(x)?, span(&all)?, stream)?))
+    }
+
     /// Joins the tensors of all ranks, and gives each rank its part along the first axis.
     ///
     /// # Errors

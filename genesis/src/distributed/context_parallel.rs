@@ -70,6 +70,21 @@ pub fn context_parallel_attention(
     is_causal: bool,
     group: &ProcessGroup,
 ) -> Result<Tensor> {
+    let options = Attention { is_causal, groups: true, ..Attention::default() };
+    context_parallel_attention_with(q, k, v, &options, group)
+}
+
+/// [`context_parallel_attention`] with other options: a scale.
+///
+/// # Errors
+/// As of that; if the options have a mask, dropout, a window or a soft cap.
+pub fn context_parallel_attention_with(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    options: &Attention,
+    group: &ProcessGroup,
+) -> Result<Tensor> {
     let fits = [q, k, v].iter().all(|t| t.rank() == 4) && k.shape() == v.shape();
     if !fits || q.dim(2)? != k.dim(2)? || q.dim(2)? % 2 != 0 {
         let message = format!(
@@ -80,12 +95,25 @@ pub fn context_parallel_attention(
         );
         return Err(Error::op(NAME, message));
     }
-    Ring { is_causal, group: group.clone() }.apply(&[q, k, v])
+    let Attention { is_causal, scale, .. } = *options;
+    let only = Attention { is_causal, scale, groups: true, ..Attention::default() };
+    for (name, is_usual) in [
+        ("a mask", options.mask.is_none()),
+        ("dropout", options.dropout == only.dropout),
+        ("a window", options.window == only.window),
+        ("a soft cap of scores", options.softcap == only.softcap),
+    ] {
+        if !is_usual {
+            return Err(Error::op(NAME, format!("{name} is not built for parts of a sequence")));
+        }
+    }
+    Ring { is_causal, scale, group: group.clone() }.apply(&[q, k, v])
 }
 
 /// Attention around the ranks.
 struct Ring {
     is_causal: bool,
+    scale: Option<f64>,
     group: ProcessGroup,
 }
 
@@ -137,8 +165,9 @@ impl Ring {
         Ok(taken)
     }
 
-    fn options(look: Look) -> Attention {
-        Attention { is_causal: look.is_causal, groups: true, ..Attention::default() }
+    fn options(&self, look: Look) -> Attention {
+        let (is_causal, scale) = (look.is_causal, self.scale);
+        Attention { is_causal, scale, groups: true, ..Attention::default() }
     }
 }
 
@@ -185,7 +214,7 @@ impl Function for Ring {
             let look = self.look(self.source(turn), len);
             let queries = q.narrow(2, look.query, len - look.query)?;
             let [k, v] = [&part[0], &part[1]].map(|t| t.narrow(2, 0, look.keys));
-            let (y, lse) = queries.attention_with_lse(&k?, &v?, &Ring::options(look))?;
+            let (y, lse) = queries.attention_with_lse(&k?, &v?, &self.options(look))?;
             let (y, lse) = (wide(&y)?, wide(&lse)?);
             all = Some(match all {
                 None => (y, lse),
@@ -223,7 +252,7 @@ impl Function for Ring {
             let keys = |t: &Tensor| t.narrow(2, 0, look.keys)?.contiguous();
             let inputs = [&rows(q)?, &keys(&part[0])?, &keys(&part[1])?];
             let of = [&rows(y)?, &rows(lse)?];
-            let options = Ring::options(look);
+            let options = self.options(look);
             let [q2, k2, v2] = part_gradients(inputs, (of[0], of[1]), &rows(&dy)?, &options)?;
             dq = with_rows(&dq, look.query, &rows(&dq)?.add(&wide(&q2)?)?, 2)?;
             for (sum, new) in part[2..].iter_mut().zip([k2, v2]) {

@@ -3,21 +3,22 @@
 //! A module in [`FullyShard`] keeps its parameters cut into flat parts of one length, one a rank. A call
 //! gathers them by one collective a dtype, runs the module and gives them up; a backward that reads one has
 //! all gathered again, and the gradients of the module are reduced by one reduce-scatter when the last is there.
-//! So a rank holds whole parameters of the module at work only: wrap each block of a model.
+//! So a rank holds whole parameters of the module at work only: wrap each block of a model, and then the model, which
+//! takes what is in no block.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::nccl::ReduceOp;
 
 use super::group::ProcessGroup;
+use super::parts::{PartGroups, whole_of};
+use super::unit::{Groups, Unit, Whole};
 use crate::autograd::{Context, Function, Rebuilt, giving_up, no_grad};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::nn::{
-    Buffer, Cut, Layer, Module, Parameter, Replacement, Shard, Training, Visitor, VisitorMut,
-    buffers, handles, replace,
+    Buffer, Cut, Layer, Module, Parameter, Replacement, Shard, Training, Visitor, VisitorMut, buffers,
+    handles, replace,
 };
 use crate::tensor::Tensor;
 
@@ -37,6 +38,18 @@ impl Default for FullyShardOptions {
     fn default() -> FullyShardOptions {
         FullyShardOptions { reshard_after_forward: true, param_dtype: None, reduce_dtype: None }
     }
+}
+
+/// Which ranks have the parts of a model's parameters.
+#[derive(Clone, Debug)]
+pub struct Sharding {
+    /// The ranks that have a part each.
+    pub group: ProcessGroup,
+    /// The ranks that have the same part as this one, where there are several: hybrid sharding (HSDP). Gradients are
+    /// means over them too.
+    pub replicas: Option<ProcessGroup>,
+    /// The rest.
+    pub options: FullyShardOptions,
 }
 
 /// A module whose parameters lie in parts on the ranks of a group.
@@ -65,55 +78,46 @@ pub struct FullyShard<M> {
     /// Between calls its parameters are empty tensors.
     module: Mutex<M>,
     shards: Vec<(String, Parameter)>,
+    /// The parts of a [`FullyShard`] inside, which gathers them itself.
+    inner: Vec<(String, Parameter)>,
     buffers: Vec<(String, Buffer)>,
     empty: Vec<Tensor>,
-    plan: Arc<Plan>,
+    unit: Arc<Unit>,
     options: FullyShardOptions,
     training: Training,
     /// What the module's own flags say.
     trains: AtomicBool,
 }
 
-/// What is gathered, and how it lies.
-#[derive(Debug)]
-struct Plan {
-    group: ProcessGroup,
-    wholes: Vec<Whole>,
-    reduce_dtype: Option<DType>,
-}
-
-/// A parameter as it is used.
-#[derive(Clone, Debug)]
-struct Whole {
-    shape: Vec<usize>,
-    /// In which it is used.
-    dtype: DType,
-    /// In which its parts are kept.
-    stored: DType,
-    /// Elements of it.
-    numel: usize,
-    /// Elements of each rank.
-    chunk: usize,
-}
-
 impl<M: Module> FullyShard<M> {
-    /// Cuts the parameters of a module, whose values are those of rank 0.
+    /// Cuts the parameters of a module, whose values are those of rank 0; those that a [`FullyShard`] inside has cut
+    /// stay its own.
     ///
     /// # Errors
-    /// If the module is not on the group's device, holds a [`FullyShard`] itself, or ranks do not call this
-    /// alike.
+    /// If ranks do not call this alike, or memory runs out.
     pub fn new(module: M, group: &ProcessGroup, options: FullyShardOptions) -> Result<Self> {
+        FullyShard::over(module, Groups { shards: group.clone(), replicas: None }, options)
+    }
+
+    /// [`FullyShard::new`] by all that a [`Sharding`] says.
+    ///
+    /// # Errors
+    /// As [`FullyShard::new`].
+    pub fn of(module: M, by: &Sharding) -> Result<Self> {
+        let replicas = by.replicas.clone().filter(|replicas| replicas.size() > 1);
+        FullyShard::over(module, Groups { shards: by.group.clone(), replicas }, by.options)
+    }
+
+    fn over(module: M, groups: Groups, options: FullyShardOptions) -> Result<Self> {
         let mut module = module;
-        let all = handles(&module);
-        if let Some((name, _)) = all.iter().find(|(_, parameter)| is_flat(parameter)) {
-            let message = format!("`{name}` is sharded already: shard modules side by side");
-            return Err(Error::op("fully_shard", message));
-        }
+        let (inner, all): (Vec<_>, Vec<_>) =
+            handles(&module).into_iter().partition(|(_, parameter)| is_flat(parameter));
         let (mut shards, mut wholes, mut empty, mut out) = (vec![], vec![], vec![], vec![]);
-        for (name, parameter) in &all {
-            let (whole, shard) = cut(parameter, group, options.param_dtype)?;
-            let placeholder =
-                Tensor::empty(&[0], (parameter.dtype(), group.device()))?.requires_grad_(false)?;
+        // A parameter without elements stands for one that another rank has.
+        for (name, parameter) in all.iter().filter(|(_, parameter)| parameter.numel() > 0) {
+            let (whole, shard) = Whole::cut(parameter, &groups, options.param_dtype)?;
+            let at = (parameter.dtype(), groups.shards.device());
+            let placeholder = Tensor::empty(&[0], at)?.requires_grad_(false)?;
             let old = parameter.tensor().clone();
             out.push(Replacement { old, whole: Some(placeholder.clone()), quantized: None });
             shards.push((name.clone(), shard));
@@ -122,13 +126,36 @@ impl<M: Module> FullyShard<M> {
         }
         replace(&mut module, &out);
         for (_, buffer) in module.named_buffers() {
-            group.broadcast(&buffer, 0)?;
+            groups.shards.broadcast(&buffer, 0)?;
         }
         let buffers = buffers(&module);
-        let plan = Plan { group: group.clone(), wholes, reduce_dtype: options.reduce_dtype };
+        let unit = Arc::new(Unit::new(groups, wholes, options.reduce_dtype));
         let (training, trains) = (Training::default(), AtomicBool::new(true));
-        let (module, plan) = (Mutex::new(module), Arc::new(plan));
-        Ok(FullyShard { module, shards, buffers, empty, plan, options, training, trains })
+        let module = Mutex::new(module);
+        Ok(FullyShard { module, shards, inner, buffers, empty, unit, options, training, trains })
+    }
+
+    /// Lets the parameters of the next module, which is called right after this one, be gathered while this one
+    /// computes; in a backward the other way round.
+    ///
+    /// # Examples
+    /// ```
+    /// use genesis::distributed::{FullyShard, init};
+    /// use genesis::nn::Linear;
+    ///
+    /// let group = init()?;
+    /// let block = || FullyShard::new(Linear::new(8, 8, group.device())?, &group, Default::default());
+    /// let blocks = [block()?, block()?, block()?];
+    /// blocks.windows(2).for_each(|pair| pair[0].prefetch(&pair[1]));
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    pub fn prefetch<N: Module>(&self, next: &FullyShard<N>) {
+        Unit::follow((&self.unit, self.parts()), (&next.unit, next.parts()));
+    }
+
+    /// The parts of this rank, without history.
+    fn parts(&self) -> Vec<Tensor> {
+        self.shards.iter().map(|(_, shard)| shard.detach()).collect()
     }
 
     /// Runs `f` with the module as it was before it was cut: for modules whose forward is no
@@ -137,17 +164,28 @@ impl<M: Module> FullyShard<M> {
     /// # Errors
     /// If `f` refuses, or a collective can't be made.
     pub fn call<T>(&self, f: impl FnOnce(&M) -> Result<T>) -> Result<T> {
+        if self.shards.is_empty() {
+            return self.with(&[], f);
+        }
         let shards: Vec<Tensor> = self.shards.iter().map(|(_, s)| s.tensor().clone()).collect();
-        let source: Vec<Tensor> = shards.iter().map(Tensor::detach).collect();
-        let plan = self.plan.clone();
-        let rebuilt = Rebuilt::new(Box::new(move || no_grad(|| plan.gather(&source))));
-        let gather = Gather { plan: self.plan.clone(), rebuilt: rebuilt.clone() };
-        let wholes = match shards.is_empty() {
-            true => Vec::new(),
-            false => gather.apply_many(&shards.iter().collect::<Vec<_>>())?,
+        let (source, unit) = (self.parts(), self.unit.clone());
+        let again = move || {
+            let wholes = no_grad(|| unit.gather(&source))?;
+            // A backward goes from the last unit to the first.
+            unit.begin_neighbour(false)?;
+            Ok(wholes)
         };
+        let rebuilt = Rebuilt::new(Box::new(again));
+        let gather = Gather { unit: self.unit.clone(), rebuilt: rebuilt.clone() };
+        let wholes = gather.apply_many(&shards.iter().collect::<Vec<_>>())?;
+        self.unit.begin_neighbour(true)?;
         let run = || self.with(&wholes, f);
         if self.options.reshard_after_forward { giving_up(&wholes, &rebuilt, run) } else { run() }
+    }
+
+    /// What `f` says of the module, without its parameters.
+    pub(crate) fn inspect<T>(&self, f: impl FnOnce(&M) -> T) -> T {
+        f(&lock(&self.module))
     }
 
     /// Runs `f` with whole parameters in the module.
@@ -184,13 +222,15 @@ impl<M: Module> FullyShard<M> {
     /// # Errors
     /// If memory runs out.
     pub fn full_parameters(&self) -> Result<Vec<(String, Tensor)>> {
-        let shards: Vec<Tensor> = self.shards.iter().map(|(_, s)| s.detach()).collect();
-        let keep =
-            |(whole, shard): (&Whole, &Tensor)| Whole { dtype: shard.dtype(), ..whole.clone() };
-        let wholes = self.plan.wholes.iter().zip(&shards).map(keep).collect();
-        let plan = Plan { group: self.plan.group.clone(), wholes, reduce_dtype: None };
-        let names = self.shards.iter().map(|(name, _)| name.clone());
-        Ok(names.zip(no_grad(|| plan.gather(&shards))?).collect())
+        let all = self.shards.iter().chain(&self.inner);
+        let flat = Some(&self.unit.groups.shards);
+        let whole = |(name, part): &(String, Parameter)| {
+            // What was cut before stays a part.
+            let own = part.shard().map(|shard| Shard { outer: None, ..(**shard).clone() });
+            let groups = PartGroups { flat, axis: None };
+            Ok((name.clone(), whole_of(part, own.as_ref(), groups)?))
+        };
+        all.map(whole).collect()
     }
 }
 
@@ -199,134 +239,9 @@ fn is_flat(parameter: &Parameter) -> bool {
     parameter.shard().is_some_and(|shard| shard.cut == Cut::Flat)
 }
 
-/// This rank's part of a parameter that all ranks have.
-fn cut(
-    parameter: &Parameter,
-    group: &ProcessGroup,
-    dtype: Option<DType>,
-) -> Result<(Whole, Parameter)> {
-    let shape = parameter.shape().to_vec();
-    let (size, rank) = (group.size(), group.rank());
-    let chunk = parameter.numel().div_ceil(size);
-    let part = no_grad(|| {
-        let values = parameter.detach().contiguous()?;
-        group.broadcast(&values, 0)?;
-        let start = (rank * chunk).min(values.numel());
-        let own = values.reshape(&[values.numel()])?.narrow(
-            0,
-            start,
-            chunk.min(values.numel() - start),
-        )?;
-        padded(&own, chunk)?.copy()
-    })?;
-    let shard = Shard {
-        whole: shape.clone(),
-        cut: Cut::Flat,
-        index: rank,
-        count: size,
-        outer: parameter.shard().cloned(),
-    };
-    let is_trained = parameter.requires_grad();
-    let part = match is_trained {
-        true => Parameter::new(part)?,
-        false => Parameter::frozen(part),
-    };
-    let dtype = dtype.filter(|_| parameter.dtype().is_float()).unwrap_or(parameter.dtype());
-    let (stored, numel) = (parameter.dtype(), parameter.numel());
-    Ok((Whole { shape, dtype, stored, numel, chunk }, part.with_shard(shard)))
-}
-
-/// A vector with zeros up to a length.
-fn padded(x: &Tensor, length: usize) -> Result<Tensor> {
-    match length - x.numel() {
-        0 => Ok(x.clone()),
-        missing => {
-            let zeros = Tensor::zeros(&[missing], (x.dtype(), x.device()))?;
-            Tensor::cat(&[x, &zeros], 0)
-        }
-    }
-}
-
-impl Plan {
-    /// Parameters of each dtype, which travel together.
-    fn by_dtype(&self) -> Vec<Vec<usize>> {
-        let mut packs: Vec<Vec<usize>> = Vec::new();
-        for (index, whole) in self.wholes.iter().enumerate() {
-            let is_kin = |pack: &&mut Vec<usize>| self.wholes[pack[0]].dtype == whole.dtype;
-            match packs.iter_mut().find(is_kin) {
-                Some(pack) => pack.push(index),
-                None => packs.push(vec![index]),
-            }
-        }
-        packs
-    }
-
-    /// Where each of a pack lies among the elements of a rank.
-    fn places(&self, pack: &[usize]) -> Vec<Range<usize>> {
-        let mut start = 0;
-        let place = |&index: &usize| {
-            let place = start..start + self.wholes[index].chunk;
-            start = place.end;
-            place
-        };
-        pack.iter().map(place).collect()
-    }
-
-    /// The whole parameters of the parts of all ranks.
-    fn gather(&self, shards: &[Tensor]) -> Result<Vec<Tensor>> {
-        let mut wholes: Vec<Option<Tensor>> = vec![None; shards.len()];
-        for pack in self.by_dtype() {
-            let dtype = self.wholes[pack[0]].dtype;
-            let parts = pack.iter().map(|&index| shards[index].to_dtype(dtype));
-            let parts = parts.collect::<Result<Vec<_>>>()?;
-            let own = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?;
-            let all = self.group.all_gather(&own.reshape(&[1, own.numel()])?)?; // [ranks, elements]
-            for (&index, place) in pack.iter().zip(self.places(&pack)) {
-                let whole = &self.wholes[index];
-                let rows = all.narrow(1, place.start, place.len())?.copy()?.contiguous()?;
-                let flat = rows.reshape(&[rows.numel()])?.narrow(0, 0, whole.numel)?;
-                wholes[index] = Some(flat.reshape(&whole.shape)?);
-            }
-        }
-        let missing = || Error::op("fully_shard", "a parameter is in no pack, which is a bug");
-        wholes.into_iter().map(|whole| whole.ok_or_else(missing)).collect()
-    }
-
-    /// This rank's part of the mean over all ranks of each gradient; none where none is wanted.
-    fn scatter(&self, grads: &[Tensor], needed: &[bool]) -> Result<Vec<Option<Tensor>>> {
-        let mut parts = vec![None; grads.len()];
-        for mut pack in self.by_dtype() {
-            pack.retain(|&index| needed[index]);
-            if pack.is_empty() {
-                continue;
-            }
-            let dtype = self.reduce_dtype.unwrap_or(self.wholes[pack[0]].dtype);
-            let rows = pack.iter().map(|&index| self.rows(&grads[index], index, dtype));
-            let rows = rows.collect::<Result<Vec<_>>>()?;
-            let all = Tensor::cat(&rows.iter().collect::<Vec<_>>(), 1)?; // [ranks, elements]
-            let own = self.group.reduce_scatter(&all, ReduceOp::Avg)?;
-            let own = own.reshape(&[own.numel()])?;
-            for (&index, place) in pack.iter().zip(self.places(&pack)) {
-                let part =
-                    own.narrow(0, place.start, place.len())?.to_dtype(self.wholes[index].stored)?;
-                // Of its own, so that the others' memory goes with them.
-                parts[index] = Some(if pack.len() > 1 { part.copy()? } else { part });
-            }
-        }
-        Ok(parts)
-    }
-
-    /// A gradient as the parts of all ranks, one a row.
-    fn rows(&self, grad: &Tensor, index: usize, dtype: DType) -> Result<Tensor> {
-        let (size, chunk) = (self.group.size(), self.wholes[index].chunk);
-        let flat = grad.detach().to_dtype(dtype)?.contiguous()?.reshape(&[grad.numel()])?;
-        padded(&flat, size * chunk)?.reshape(&[size, chunk])
-    }
-}
-
 /// Whole parameters of parts; the gradient of the parts is a mean over ranks.
 struct Gather {
-    plan: Arc<Plan>,
+    unit: Arc<Unit>,
     rebuilt: Arc<Rebuilt>,
 }
 
@@ -339,7 +254,7 @@ impl Function for Gather {
 
     fn forward(&self, ctx: &mut Context, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let parts: Vec<Tensor> = inputs.iter().map(|part| part.detach()).collect();
-        let wholes = self.plan.gather(&parts)?;
+        let wholes = self.unit.gather(&parts)?;
         let needed = ctx.needs_input_grad().to_vec();
         let frozen: Vec<&Tensor> = wholes
             .iter()
@@ -354,7 +269,7 @@ impl Function for Gather {
     fn backward(&self, ctx: &Context, grads: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         // All that reads whole parameters has run: it gave these gradients.
         self.rebuilt.forget();
-        self.plan.scatter(grads, ctx.needs_input_grad())
+        self.unit.scatter(grads, ctx.needs_input_grad())
     }
 }
 
@@ -366,7 +281,7 @@ impl<M: Layer> Layer for FullyShard<M> {
 
 impl<M: Module> Module for FullyShard<M> {
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        self.shards.iter().for_each(|(name, shard)| visitor.part(name, shard));
+        self.shards.iter().chain(&self.inner).for_each(|(name, shard)| visitor.part(name, shard));
         self.buffers.iter().for_each(|(name, buffer)| visitor.part(name, buffer));
         visitor.part("", &self.training);
     }
@@ -374,6 +289,16 @@ impl<M: Module> Module for FullyShard<M> {
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         // Buffers keep their dtype, and their device is the group's.
         self.shards.iter_mut().for_each(|(name, shard)| visitor.part(name, shard));
+        let old: Vec<Tensor> = self.inner.iter().map(|(_, shard)| shard.tensor().clone()).collect();
+        self.inner.iter_mut().for_each(|(name, shard)| visitor.part(name, shard));
+        let changed = old.into_iter().zip(&self.inner).filter(|(old, (_, new))| !new.is_same(old));
+        let of = |(old, (_, new)): (Tensor, &(String, Parameter))| {
+            Replacement { old, whole: Some(new.tensor().clone()), quantized: None }
+        };
+        // The module inside has them too.
+        let changed: Vec<Replacement> = changed.map(of).collect();
+        let module = self.module.get_mut().unwrap_or_else(PoisonError::into_inner);
+        replace(module, &changed);
     }
 
     fn as_module(&self) -> &dyn Module {

@@ -25,11 +25,12 @@
 //! | `recorder`, `watch` | the last collectives of each rank, and who is missing when one does not end |
 //! | `mesh` | ranks along named axes |
 //! | `ddp`, `buckets` | data parallel training |
-//! | `zero`, `fully_shard`, `clip` | the same with the optimizer's state, or all, in parts on the ranks |
+//! | `zero`, `fully_shard`, `unit`, `clip` | the same with the optimizer's state, or all, in parts on the ranks |
 //! | [`functional`], `tensor_parallel` | collectives with gradients, and layers in parts on several ranks |
 //! | `context_parallel` | ring attention over parts of a sequence |
 //! | `pipeline` | layers on several ranks, one after the other: 1F1B |
 //! | `sync_batch_norm` | batch norm over the batches of all ranks |
+//! | `parts` | the whole of a tensor's parts, and a part of a whole |
 //! | `checkpoint` | checkpoints in parts, read by any number of ranks |
 //! | `ordered` | sums in the order of ranks, for audits |
 //!
@@ -47,12 +48,14 @@ pub mod functional;
 mod group;
 mod mesh;
 mod ordered;
+mod parts;
 mod pipeline;
 mod recorder;
 mod shared;
 mod store;
 mod sync_batch_norm;
 mod tensor_parallel;
+mod unit;
 mod watch;
 mod work;
 mod world;
@@ -60,15 +63,19 @@ mod zero;
 
 pub use checkpoint::{consolidate_checkpoint, load_sharded_checkpoint, save_sharded_checkpoint};
 pub use clip::clip_grad_norm_;
-pub use context_parallel::{context_parallel_attention, context_part, context_whole};
+pub use context_parallel::{
+    context_parallel_attention, context_parallel_attention_with, context_part, context_whole,
+};
 pub use ddp::{DdpOptions, DistributedDataParallel};
-pub use fully_shard::{FullyShard, FullyShardOptions};
+pub use fully_shard::{FullyShard, FullyShardOptions, Sharding};
 pub use genesis_kernel::runtime::nccl::{ReduceOp, nccl_version};
 pub use group::{ProcessGroup, init, init_world};
 pub use mesh::DeviceMesh;
 pub use pipeline::Pipeline;
 pub use store::Store;
 pub use sync_batch_norm::convert_sync_batch_norm;
+pub(crate) use parts::{PartGroups, outermost, part_of, whole_of};
+pub(crate) use tensor_parallel::{shard_parameter, vocab_parallel_rows};
 pub use tensor_parallel::{
     ColumnParallelLinear, Parallel, RowParallelLinear, VocabParallelEmbedding, sum_gradients,
     vocab_parallel_cross_entropy,

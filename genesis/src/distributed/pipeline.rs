@@ -50,7 +50,6 @@ pub struct Pipeline {
 
 /// What a stage does with a part.
 struct Stage<'a> {
-    parts: usize,
     input: &'a dyn Fn(usize) -> Result<Tensor>,
     forward: &'a dyn Fn(&Tensor) -> Result<Tensor>,
     loss: &'a dyn Fn(&Tensor, usize) -> Result<Tensor>,
@@ -101,7 +100,24 @@ impl Pipeline {
         forward: impl Fn(&Tensor) -> Result<Tensor>,
         loss: impl Fn(&Tensor, usize) -> Result<Tensor>,
     ) -> Result<Vec<Tensor>> {
-        let stage = Stage { parts, input: &input, forward: &forward, loss: &loss };
+        let share = 1.0 / parts as f64;
+        let mean = |y: &Tensor, number: usize| loss(y, number)?.mul_scalar(share);
+        let losses = self.step_sum(parts, input, forward, mean)?;
+        losses.iter().map(|loss| loss.mul_scalar(parts as f64)).collect()
+    }
+
+    /// [`Pipeline::step`] with gradients of the sum of all losses.
+    ///
+    /// # Errors
+    /// As of that.
+    pub fn step_sum(
+        &self,
+        parts: usize,
+        input: impl Fn(usize) -> Result<Tensor>,
+        forward: impl Fn(&Tensor) -> Result<Tensor>,
+        loss: impl Fn(&Tensor, usize) -> Result<Tensor>,
+    ) -> Result<Vec<Tensor>> {
+        let stage = Stage { input: &input, forward: &forward, loss: &loss };
         let behind = self.group.size() - self.group.rank() - 1;
         let warmup = behind.min(parts);
         let (mut under, mut losses) = (VecDeque::new(), Vec::new());
@@ -109,7 +125,7 @@ impl Pipeline {
         let mut enter = |x: Option<Tensor>, under: &mut VecDeque<Under>| {
             let part = self.forward(&stage, begun, x)?;
             if self.is_last() {
-                losses.push(part.y.detach().mul_scalar(parts as f64)?);
+                losses.push(part.y.detach());
             }
             begun += 1;
             under.push_back(part);
@@ -140,6 +156,32 @@ impl Pipeline {
         Ok(losses)
     }
 
+    /// The forward of a batch in `parts` parts, without gradients; else as [`Pipeline::step`].
+    ///
+    /// # Errors
+    /// As of that.
+    pub fn infer(
+        &self,
+        parts: usize,
+        input: impl Fn(usize) -> Result<Tensor>,
+        forward: impl Fn(&Tensor) -> Result<Tensor>,
+        loss: impl Fn(&Tensor, usize) -> Result<Tensor>,
+    ) -> Result<Vec<Tensor>> {
+        no_grad(|| {
+            let stage = Stage { input: &input, forward: &forward, loss: &loss };
+            let mut losses = Vec::new();
+            for number in 0..parts {
+                let came = self.transfer(None, Comes::Forward)?.0;
+                let Under { y, .. } = self.forward(&stage, number, came)?;
+                match self.is_last() {
+                    true => losses.push(y),
+                    false => drop(self.transfer(Some(&y), Comes::Nothing)?),
+                }
+            }
+            Ok(losses)
+        })
+    }
+
     fn forward(&self, stage: &Stage<'_>, number: usize, x: Option<Tensor>) -> Result<Under> {
         let x = match x {
             Some(x) => x,
@@ -147,7 +189,7 @@ impl Pipeline {
         };
         let y = (stage.forward)(&x)?;
         let y = match self.is_last() {
-            true => (stage.loss)(&y, number)?.mul_scalar(1.0 / stage.parts as f64)?,
+            true => (stage.loss)(&y, number)?,
             false => y,
         };
         Ok(Under { x, y })

@@ -34,7 +34,10 @@ pub enum Parallel {
 
 impl Parallel {
     /// What comes into a layer, as each rank of the group needs it: whole.
-    fn enter(self, x: &Tensor, group: &ProcessGroup) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// As [`ProcessGroup::all_gather`].
+    pub fn enter(self, x: &Tensor, group: &ProcessGroup) -> Result<Tensor> {
         match self {
             Parallel::Tensor => copy_to(x, group),
             Parallel::Sequence(axis) => all_gather(x, axis, group),
@@ -42,7 +45,10 @@ impl Parallel {
     }
 
     /// The sum of what the ranks of a group computed, as the next layer takes it.
-    fn leave(self, x: &Tensor, group: &ProcessGroup) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// If the sequence is not in equal parts, or as [`ProcessGroup::all_reduce`].
+    pub fn leave(self, x: &Tensor, group: &ProcessGroup) -> Result<Tensor> {
         match self {
             Parallel::Tensor => reduce_from(x, group),
             Parallel::Sequence(axis) => reduce_scatter(x, axis, group),
@@ -73,7 +79,11 @@ impl Parallel {
 }
 
 /// A part of a parameter that is equal on all ranks of a group: that of rank 0 is taken.
-fn shard(whole: &Parameter, axis: usize, group: &ProcessGroup) -> Result<Parameter> {
+pub(crate) fn shard_parameter(
+    whole: &Parameter,
+    axis: usize,
+    group: &ProcessGroup,
+) -> Result<Parameter> {
     let part = no_grad(|| own_part(&equal(whole, group)?, axis as i64, group))?;
     Ok(Parameter::new(part)?.with_shard(Shard {
         whole: whole.shape().to_vec(),
@@ -86,7 +96,7 @@ fn shard(whole: &Parameter, axis: usize, group: &ProcessGroup) -> Result<Paramet
 
 /// A parameter with the values of rank 0.
 fn equal(whole: &Parameter, group: &ProcessGroup) -> Result<Tensor> {
-    let values = whole.detach().contiguous()?;
+    let values = whole.detach().to_device(group.device())?.contiguous()?;
     group.broadcast(&values, 0)?;
     Ok(values)
 }
@@ -117,8 +127,8 @@ impl ColumnParallelLinear {
     pub fn new(layer: Linear, between: Parallel, group: &ProcessGroup) -> Result<Self> {
         let Linear { weight, bias } = layer;
         Ok(ColumnParallelLinear {
-            weight: shard(&weight, 0, group)?,
-            bias: bias.map(|bias| shard(&bias, 0, group)).transpose()?,
+            weight: shard_parameter(&weight, 0, group)?,
+            bias: bias.map(|bias| shard_parameter(&bias, 0, group)).transpose()?,
             group: group.clone(),
             between,
             gather_output: false,
@@ -169,7 +179,7 @@ impl RowParallelLinear {
     /// If the inputs are not in equal parts.
     pub fn new(layer: Linear, between: Parallel, group: &ProcessGroup) -> Result<Self> {
         let Linear { weight, bias } = layer;
-        let weight = shard(&weight, 1, group)?;
+        let weight = shard_parameter(&weight, 1, group)?;
         let bias = bias.map(|bias| Parameter::new(equal(&bias, group)?)).transpose()?;
         if let (Some(bias), Parallel::Sequence(_)) = (&bias, between) {
             // Each rank adds it to its part of the sequence.
@@ -228,7 +238,7 @@ impl VocabParallelEmbedding {
     /// # Errors
     /// If the rows are not in equal parts: pad the vocabulary.
     pub fn new(table: Embedding, between: Parallel, group: &ProcessGroup) -> Result<Self> {
-        let weight = shard(&table.weight, 0, group)?;
+        let weight = shard_parameter(&table.weight, 0, group)?;
         Ok(VocabParallelEmbedding { weight, group: group.clone(), between })
     }
 
@@ -237,11 +247,20 @@ impl VocabParallelEmbedding {
     /// # Errors
     /// As [`Tensor::embedding`]; an index that no rank has gives a row of zeros.
     pub fn forward(&self, index: &Tensor) -> Result<Tensor> {
-        let count = self.weight.shape()[0];
-        let (local, outside) = Rows { first: self.group.rank() * count, count }.local(index)?;
-        let rows = self.weight.embedding(&local)?.masked_fill(&outside.unsqueeze(-1)?, 0.0)?;
+        let rows = vocab_parallel_rows(&self.weight, index, &self.group)?;
         self.between.leave(&rows, &self.group)
     }
+}
+
+/// Rows of this rank's part of a table by index, zeros for those of other ranks.
+pub(crate) fn vocab_parallel_rows(
+    part: &Parameter,
+    index: &Tensor,
+    group: &ProcessGroup,
+) -> Result<Tensor> {
+    let count = part.shape()[0];
+    let (local, outside) = Rows { first: group.rank() * count, count }.local(index)?;
+    part.embedding(&local)?.masked_fill(&outside.unsqueeze(-1)?, 0.0)
 }
 
 /// The cross entropy of scores whose classes lie on several ranks, without gathering them.

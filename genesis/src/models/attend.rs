@@ -2,7 +2,8 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Batch, KvCache, Packed, Pass};
+use super::{Batch, ContextParts, KvCache, Packed, Pass};
+use crate::distributed::context_parallel_attention_with;
 use crate::error::Result;
 use crate::ops::{Attention, PagedAttention, limit_of};
 use crate::tensor::Tensor;
@@ -60,7 +61,34 @@ impl Attend {
 
     /// Packed sequences, `[N, heads, D]`.
     fn packed(&self, Heads { q, k, v }: Heads<'_>, packed: &Packed) -> Result<Tensor> {
+        if let Some(context) = &packed.context {
+            return self.around(Heads { q, k, v }, context);
+        }
         q.varlen_attn(k, v, &packed.lengths(), &self.options()) // [N, H, D]
+    }
+
+    /// Parts of sequences, `[N, heads, D]`, by attention around the ranks; parts of one length are one batch.
+    fn around(&self, Heads { q, k, v }: Heads<'_>, context: &ContextParts) -> Result<Tensor> {
+        let all = q.shape()[0];
+        let (mut start, mut seen) = (0, Vec::new());
+        for alike in context.lengths.chunk_by(|a, b| a == b) {
+            let (count, length) = (alike.len(), alike[0]);
+            let reaches_all = |window: usize| window >= length * context.group.size();
+            let window = self.window.filter(|&window| !reaches_all(window));
+            let options = Attend { window, ..*self }.options();
+            let part = |t: &Tensor| {
+                let rows = t.narrow(0, start, count * length)?;
+                rows.unflatten(0, &[count as i64, length as i64])?.transpose(1, 2)?.contiguous()
+            };
+            let (q, k, v) = (part(q)?, part(k)?, part(v)?); // [B, heads, L, D]
+            let y = context_parallel_attention_with(&q, &k, &v, &options, &context.group)?;
+            seen.push(y.transpose(1, 2)?.flatten(0, 1)?); // [B * L, H, D]
+            start += count * length;
+        }
+        // What belongs to no sequence sees nothing.
+        let rest = [&[all - start], &q.shape()[1..]].concat();
+        seen.push(Tensor::zeros(&rest, (q.dtype(), q.device()))?);
+        Tensor::cat(&seen.iter().collect::<Vec<_>>(), 0)
     }
 
     /// New tokens, `[N, heads, D]`, over the pages of their sequences, in the dtype of the cache.

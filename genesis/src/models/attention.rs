@@ -9,6 +9,7 @@ use super::projection::Projection;
 use super::residual::Residual;
 use super::rotation::Rotation;
 use super::sizes::Sizes;
+use super::tensor_parallel::TensorParallel;
 use crate::error::Result;
 use crate::nn::{Module, is_observed, watch, watch_as};
 use crate::tensor::Tensor;
@@ -83,6 +84,9 @@ pub struct SelfAttention {
     pub attend: Attend,
     /// Which rope of the model turns queries and keys.
     pub rope: usize,
+    /// The ranks that have some of the heads each.
+    #[module(skip)]
+    pub parallel: Option<TensorParallel>,
 }
 
 impl SelfAttention {
@@ -98,6 +102,7 @@ impl SelfAttention {
             head_dim: of.head_dim,
             attend: of.attend,
             rope: of.rope,
+            parallel: None,
         })
     }
 
@@ -115,7 +120,26 @@ impl SelfAttention {
     /// # Errors
     /// If shapes do not fit, or a launch fails.
     pub fn forward(&self, x: &Normed<'_>, context: &Context<'_>) -> Result<Tensor> {
-        watch(self, || self.o_proj.forward(&self.seen(x, context)?))
+        watch(self, || {
+            let seen = self.seen(x, context)?;
+            match &self.parallel {
+                Some(parallel) => parallel.product(&self.o_proj, &seen),
+                None => self.o_proj.forward(&seen),
+            }
+        })
+    }
+
+    /// Keeps this rank's heads; gives the parameters that each rank uses for its heads only.
+    pub(super) fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<Vec<Tensor>> {
+        by.check("heads of queries", self.q_proj.weight.shape()[0] / self.head_dim.max(1))?;
+        by.check("heads of keys", self.k_proj.weight.shape()[0] / self.head_dim.max(1))?;
+        for product in [&mut self.q_proj, &mut self.k_proj, &mut self.v_proj] {
+            by.cut_outputs(product)?;
+        }
+        by.cut_inputs(&mut self.o_proj)?;
+        self.parallel = Some(by.clone());
+        let norms = self.q_norm.iter().chain(&self.k_norm);
+        Ok(norms.map(|norm| norm.weight.tensor().clone()).collect())
     }
 
     /// Whether the norm in front is left to the products.
@@ -134,7 +158,7 @@ impl SelfAttention {
         residual: Residual,
         next: Option<&Norm>,
     ) -> Result<Residual> {
-        if is_observed() {
+        if is_observed() || self.parallel.is_some() {
             return residual.plus(self.forward(x, context)?);
         }
         let run = || residual.plus_product(&self.o_proj, &self.seen(x, context)?, next);
@@ -166,6 +190,11 @@ impl SelfAttention {
     fn products(&self, x: &Normed<'_>) -> Result<[Tensor; 3]> {
         let heads = |t: Tensor| t.unflatten(-1, &[-1, self.head_dim as i64]);
         let parts = [&self.q_proj, &self.k_proj, &self.v_proj];
+        if let Some(parallel) = &self.parallel {
+            let x = parallel.enter(x.tensor()?)?;
+            let [q, k, v] = parts.map(|part| heads(part.forward(&x)?));
+            return Ok([q?, k?, v?]);
+        }
         let Some(joined) = Projection::joined(&parts) else {
             let x = x.tensor()?;
             let [q, k, v] = parts.map(|part| heads(part.forward(x)?));

@@ -14,10 +14,17 @@ use super::rope::{Rope, RopeSettings};
 use super::rotation::Rotation;
 use super::settings::Settings;
 use super::sizes::Sizes;
-use super::{Batch, CausalLm, KvShape, Packed, Pass};
+use super::tensor_parallel::TensorParallel;
+use super::{Batch, CausalLm, KvShape, Packed, Pass, Stage};
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::autograd::no_grad;
+use crate::distributed::{FullyShard, FullyShardOptions, Parallel, Sharding};
 use crate::error::{Error, Result};
-use crate::nn::{Embedding, Layer, Module, is_observed, watch, watch_as};
+use crate::nn::{
+    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, is_observed, replace, watch, watch_as,
+};
 use crate::ops::{Activation, Reduction};
 use crate::tensor::{Creation, Tensor};
 
@@ -40,6 +47,15 @@ pub trait Block: Module {
     /// If memory runs out.
     fn pack(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// Keeps this rank's part; gives the parameters that are whole and that each rank uses for its part only.
+    ///
+    /// # Errors
+    /// As [`CausalLm::tensor_parallel`].
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<Vec<Tensor>> {
+        let _ = by;
+        Err(Error::op("tensor_parallel", format!("is not built for {}", self.kind())))
     }
 }
 
@@ -71,6 +87,12 @@ pub trait FeedForwardLayer: Layer {
     /// # Errors
     /// If memory runs out.
     fn pack(&mut self) -> Result<()>;
+
+    /// Keeps this rank's hidden channels.
+    ///
+    /// # Errors
+    /// As [`CausalLm::tensor_parallel`].
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<()>;
 }
 
 /// Norm, attention, add; norm, feed-forward layer, add: the layer of Llama, Mistral and Qwen.
@@ -105,6 +127,11 @@ impl<F: FeedForwardLayer> Block for PreNormBlock<F> {
     fn pack(&mut self) -> Result<()> {
         self.self_attn.pack()?;
         self.mlp.pack()
+    }
+
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<Vec<Tensor>> {
+        self.mlp.tensor_parallel(by)?;
+        self.self_attn.tensor_parallel(by)
     }
 }
 
@@ -177,6 +204,14 @@ pub struct DecoderLm<B> {
     /// The rest.
     #[module(skip)]
     pub options: DecoderOptions,
+    /// Tokens that logits are over.
+    pub vocabulary: usize,
+    /// The ranks that have parts of its layers.
+    #[module(skip)]
+    pub parallel: Option<TensorParallel>,
+    /// The stage that it is, where other ranks have the other layers.
+    #[module(skip)]
+    pub stage: Option<Stage>,
 }
 
 impl<B: Block> DecoderLm<B> {
@@ -198,11 +233,17 @@ impl<B: Block> DecoderLm<B> {
         let at: Creation = embed_tokens.weight.device().into();
         let ropes = ropes.into_iter().map(|rope| Rope::new(rope, at)).collect::<Result<_>>()?;
         let model = Decoder { embed_tokens, layers, norm, ropes };
-        Ok(DecoderLm { model, lm_head, kv_shape, options })
+        let vocabulary = sizes.vocabulary;
+        let (parallel, stage) = (None, None);
+        Ok(DecoderLm { model, lm_head, kv_shape, options, vocabulary, parallel, stage })
     }
 
     fn embedded(&self, tokens: &Tensor) -> Result<Tensor> {
-        let x = self.model.embed_tokens.forward(tokens)?;
+        let table = &self.model.embed_tokens;
+        let x = match &self.parallel {
+            Some(parallel) => parallel.embedded(&table.weight, tokens)?,
+            None => table.forward(tokens)?,
+        };
         match self.options.embed_scale {
             // As a tensor, since the factor is rounded to the dtype as the weights are.
             Some(scale) => x.mul(&Tensor::scalar(scale, (x.dtype(), x.device()))?),
@@ -215,19 +256,49 @@ impl<B: Block> DecoderLm<B> {
         let rotations: Vec<Rotation> =
             model.ropes.iter().map(|rope| rope.of(tokens, pass)).collect::<Result<_>>()?;
         watch(model, || {
-            let mut x = Residual::new(self.embedded(tokens)?);
-            for (layer, block) in model.layers.iter().enumerate() {
+            let (is_first, is_last) = self.ends();
+            let mut x = Residual::new(match is_first {
+                true => self.embedded(tokens)?,
+                false => tokens.clone(),
+            });
+            for layer in self.own_layers() {
+                let block = &model.layers[layer];
                 let next = model.layers.get(layer + 1).and_then(Block::deferred_norm);
                 x = block.forward(x, &Context { pass, rotations: &rotations, layer, next })?;
             }
-            Ok(x.normed(&model.norm)?.1)
+            if !is_last {
+                return x.whole();
+            }
+            let y = x.normed(&model.norm)?.1;
+            match &self.parallel {
+                Some(parallel) => parallel.enter(&y),
+                None => Ok(y),
+            }
         })
+    }
+
+    /// Whether the head has the embedding's weight.
+    fn is_tied(&self) -> bool {
+        let table = &self.model.embed_tokens.weight;
+        matches!(&self.lm_head.weight, Weight::Whole(head) if head.is_same(table))
+    }
+
+    /// Whether it embeds tokens, and whether it has the head.
+    fn ends(&self) -> (bool, bool) {
+        self.stage.map_or((true, true), |stage| (stage.is_first(), stage.is_last()))
+    }
+
+    /// The layers of the stage; all where there are no stages.
+    fn own_layers(&self) -> Range<usize> {
+        let all = self.model.layers.len();
+        let Some(Stage { index, count }) = self.stage else { return 0..all };
+        all * index / count..all * (index + 1) / count
     }
 }
 
 impl<B: Block> CausalLm for DecoderLm<B> {
     fn vocab_size(&self) -> usize {
-        self.model.embed_tokens.weight.shape()[0]
+        self.vocabulary
     }
 
     fn max_positions(&self) -> usize {
@@ -239,7 +310,9 @@ impl<B: Block> CausalLm for DecoderLm<B> {
     }
 
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        check_tokens(tokens, pass)?;
+        if self.ends().0 {
+            check_tokens(tokens, pass)?;
+        }
         match pass {
             Pass::Whole | Pass::Packed(_) => self.run(tokens, pass),
             Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
@@ -265,7 +338,82 @@ impl<B: Block> CausalLm for DecoderLm<B> {
         reduction: Reduction,
     ) -> Result<Option<Tensor>> {
         let cap = self.options.logit_softcap;
+        if let Some(parallel) = &self.parallel {
+            let of = (reduction, cap);
+            return parallel.cross_entropy(&self.lm_head, (hidden, targets), of).map(Some);
+        }
         self.lm_head.cross_entropy(hidden, targets, (reduction, cap))
+    }
+
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<Vec<String>> {
+        by.check("tokens of the vocabulary", self.vocabulary)?;
+        let mut partial = Vec::new();
+        for block in &mut self.model.layers {
+            partial.extend(block.tensor_parallel(by)?);
+        }
+        let is_tied = self.is_tied();
+        let table = by.cut_rows(&self.model.embed_tokens.weight)?;
+        match is_tied {
+            true => self.lm_head.weight = table.clone().into(),
+            false => by.cut_outputs(&mut self.lm_head)?,
+        }
+        self.model.embed_tokens.weight = table;
+        self.parallel = Some(by.clone());
+        let is_partial = |parameter: &Parameter| {
+            // Each rank has another part of the tokens.
+            let is_sequence = by.between != Parallel::Tensor && parameter.shard().is_none();
+            is_sequence || partial.iter().any(|own| own.is_same(parameter))
+        };
+        let all = handles(&*self).into_iter().filter(|(_, parameter)| is_partial(parameter));
+        Ok(all.map(|(name, _)| name).collect())
+    }
+
+    fn take_stage(&mut self, stage: Stage) -> Result<Vec<String>> {
+        let (all, count) = (self.model.layers.len(), stage.count);
+        if count > all {
+            return Err(Error::op("take_stage", format!("{all} layers are not in {count} stages")));
+        }
+        self.stage = Some(stage);
+        let (own, is_tied) = (self.own_layers(), self.is_tied() && count > 1);
+        let table = &self.model.embed_tokens.weight;
+        let shared = handles(&*self).into_iter().filter(|(_, p)| is_tied && p.is_same(table));
+        let shared = shared.map(|(name, _)| name).collect();
+        let mut left: Vec<&dyn Module> = Vec::new();
+        let others = self.model.layers.iter().enumerate().filter(|(layer, _)| !own.contains(layer));
+        left.extend(others.map(|(_, block)| block.as_module()));
+        if !stage.is_first() && !(is_tied && stage.is_last()) {
+            left.push(&self.model.embed_tokens);
+        }
+        if !stage.is_last() {
+            left.push(&self.model.norm);
+            if !is_tied {
+                left.push(&self.lm_head);
+            }
+        }
+        let empty = |(_, parameter): (String, Parameter)| {
+            let none = Tensor::empty(&[0], (parameter.dtype(), parameter.device()))?;
+            let (old, whole) = (parameter.tensor().clone(), Some(none.requires_grad_(false)?));
+            Ok(Replacement { old, whole, quantized: None })
+        };
+        let out = left.into_iter().flat_map(handles).map(empty).collect::<Result<Vec<_>>>()?;
+        replace(self, &out);
+        Ok(shared)
+    }
+
+    fn fully_shard(self: Arc<Self>, by: &Sharding) -> Result<Arc<dyn CausalLm>> {
+        let own = Arc::try_unwrap(self)
+            .map_err(|_| Error::op("fully_shard", "the model is in use elsewhere"))?;
+        let DecoderLm { model, lm_head, kv_shape, options, vocabulary, parallel, stage } = own;
+        let Decoder { embed_tokens, layers, norm, ropes } = model;
+        let layers = layers.into_iter().map(|block| FullyShard::of(block, by));
+        let layers = layers.collect::<Result<Vec<FullyShard<B>>>>()?;
+        layers.windows(2).for_each(|pair| pair[0].prefetch(&pair[1]));
+        let model = Decoder { embed_tokens, layers, norm, ropes };
+        let rest = DecoderLm { model, lm_head, kv_shape, options, vocabulary, parallel, stage };
+        // The head's backward comes right after its forward, but where other parts of a batch come between.
+        let reshard_after_forward = by.options.reshard_after_forward && stage.is_some();
+        let options = FullyShardOptions { reshard_after_forward, ..by.options };
+        Ok(Arc::new(FullyShard::of(rest, &Sharding { options, ..by.clone() })?))
     }
 }
 

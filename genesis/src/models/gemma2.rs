@@ -21,9 +21,11 @@ use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
 use super::sizes::Sizes;
+use super::tensor_parallel::TensorParallel;
 use crate::error::Result;
 use crate::nn::Module;
 use crate::ops::Activation;
+use crate::tensor::Tensor;
 
 /// A decoder whose layers have norms on both sides.
 pub type Gemma = DecoderLm<SandwichBlock>;
@@ -73,6 +75,11 @@ impl Block for SandwichBlock {
     fn pack(&mut self) -> Result<()> {
         self.self_attn.pack()?;
         self.mlp.pack()
+    }
+
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<Vec<Tensor>> {
+        self.mlp.tensor_parallel(by)?;
+        self.self_attn.tensor_parallel(by)
     }
 }
 

@@ -6,6 +6,7 @@ use super::norm::Norm;
 use super::normed::Normed;
 use super::projection::Projection;
 use super::residual::Residual;
+use super::tensor_parallel::TensorParallel;
 use crate::error::Result;
 use crate::nn::{Layer, Module, is_observed, watch, watch_as};
 use crate::ops::{Activation, Gate};
@@ -28,6 +29,9 @@ pub struct GatedMlp {
     /// The function of the gate.
     #[module(skip)]
     pub activation: Activation,
+    /// The ranks that have some of the hidden channels each.
+    #[module(skip)]
+    pub parallel: Option<TensorParallel>,
 }
 
 impl GatedMlp {
@@ -43,6 +47,7 @@ impl GatedMlp {
             up_proj: plan.projection([channels, hidden], bias)?,
             down_proj: plan.projection([hidden, channels], bias)?,
             activation,
+            parallel: None,
         })
     }
 
@@ -56,10 +61,21 @@ impl GatedMlp {
 
     /// [`GatedMlp::forward`] of what a norm leaves to the products, or makes.
     pub(super) fn of_normed(&self, x: &Normed<'_>) -> Result<Tensor> {
-        watch(self, || self.down_proj.forward(&self.gated(x)?))
+        watch(self, || {
+            let gated = self.gated(x)?;
+            match &self.parallel {
+                Some(parallel) => parallel.product(&self.down_proj, &gated),
+                None => self.down_proj.forward(&gated),
+            }
+        })
     }
 
     fn gated(&self, x: &Normed<'_>) -> Result<Tensor> {
+        if let Some(parallel) = &self.parallel {
+            let x = parallel.enter(x.tensor()?)?;
+            let gate = self.activation.apply(&self.gate_proj.forward(&x)?)?;
+            return gate.mul(&self.up_proj.forward(&x)?);
+        }
         let joined = Projection::joined(&[&self.gate_proj, &self.up_proj]);
         if let Some((joined, gate)) = joined.zip(Gate::of(self.activation)) {
             if let Some(y) = joined.gated(x, gate)? {
@@ -89,7 +105,7 @@ impl Layer for GatedMlp {
 
 impl FeedForwardLayer for GatedMlp {
     fn onto(&self, x: &Normed<'_>, residual: Residual, next: Option<&Norm>) -> Result<Residual> {
-        if is_observed() {
+        if is_observed() || self.parallel.is_some() {
             return residual.plus(self.of_normed(x)?);
         }
         let run = || residual.plus_product(&self.down_proj, &self.gated(x)?, next);
@@ -103,5 +119,14 @@ impl FeedForwardLayer for GatedMlp {
 
     fn pack(&mut self) -> Result<()> {
         GatedMlp::pack(self)
+    }
+
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<()> {
+        by.check("hidden channels", self.down_proj.weight.shape()[1])?;
+        by.cut_outputs(&mut self.gate_proj)?;
+        by.cut_outputs(&mut self.up_proj)?;
+        by.cut_inputs(&mut self.down_proj)?;
+        self.parallel = Some(by.clone());
+        Ok(())
     }
 }

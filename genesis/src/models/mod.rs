@@ -62,7 +62,9 @@ mod rotation;
 mod save;
 mod save_gguf;
 mod settings;
+mod shards;
 mod sizes;
+mod tensor_parallel;
 pub mod vit;
 mod weight_form;
 
@@ -79,7 +81,7 @@ pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit, outl
 pub use mlp::GatedMlp;
 pub use norm::Norm;
 pub use normed::Normed;
-pub use packed::Packed;
+pub use packed::{ContextParts, Packed};
 pub use paged::{Batch, KvCache, KvShape, Pass};
 pub use projection::Projection;
 pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
@@ -88,13 +90,38 @@ pub use rope::{Rope, RopeKind, RopeSettings, Yarn};
 pub use rotation::Rotation;
 pub use save::save;
 pub use save_gguf::save_gguf;
+pub use tensor_parallel::TensorParallel;
 pub use vit::Vit;
 pub use weight_form::WeightForm;
 
-use crate::error::Result;
+use std::sync::Arc;
+
+use crate::distributed::Sharding;
+use crate::error::{Error, Result};
 use crate::nn::Module;
 use crate::ops::Reduction;
 use crate::tensor::Tensor;
+
+/// One of the stages that the layers of a model are in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stage {
+    /// Its number.
+    pub index: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Stage {
+    /// Whether it embeds tokens.
+    pub fn is_first(self) -> bool {
+        self.index == 0
+    }
+
+    /// Whether it has the head.
+    pub fn is_last(self) -> bool {
+        self.index + 1 == self.count
+    }
+}
 
 /// A decoder-only language model that generation can drive.
 pub trait CausalLm: Module {
@@ -112,6 +139,8 @@ pub trait CausalLm: Module {
     /// # Shapes
     /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Packed: `tokens: [N]` gives `[N, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
     /// of the tokens are written to the cache.
+    /// A later stage takes hidden states in the place of tokens, and all stages but the last give those behind their last
+    /// layer.
     /// # Errors
     /// If a token or a position is out of range, or a launch fails.
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor>;
@@ -147,4 +176,52 @@ pub trait CausalLm: Module {
         let _ = (hidden, targets, reduction);
         Ok(None)
     }
+
+    /// [`CausalLm::cross_entropy`] of the hidden states at some places, `[M]`, where computing both at once saves something;
+    /// none where it does not.
+    ///
+    /// # Errors
+    /// As of both.
+    fn losses(
+        &self,
+        (tokens, pass): (&Tensor, &Pass<'_>),
+        (places, targets): (&Tensor, &Tensor),
+        reduction: Reduction,
+    ) -> Result<Option<Tensor>> {
+        let _ = (tokens, pass, places, targets, reduction);
+        Ok(None)
+    }
+
+    /// Keeps this rank's heads, hidden channels and part of the vocabulary. Gives the names of parameters that are
+    /// whole on each rank and of which each computes a part of the gradient: those are to be added up.
+    ///
+    /// # Errors
+    /// If something is not in equal parts, or the model is of a kind that is not cut.
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<Vec<String>> {
+        let _ = by;
+        Err(not_built("tensor_parallel", &self.kind()))
+    }
+
+    /// Keeps the layers of a stage; other parameters have no elements then. Gives the names of parameters that the first and
+    /// the last stage have both: their gradients are to be added up.
+    ///
+    /// # Errors
+    /// If there are fewer layers than stages, or the model is of a kind without stages.
+    fn take_stage(&mut self, stage: Stage) -> Result<Vec<String>> {
+        let _ = stage;
+        Err(not_built("take_stage", &self.kind()))
+    }
+
+    /// The same model with its parameters in parts on ranks, those of a layer being whole while it computes.
+    ///
+    /// # Errors
+    /// If somebody else holds the model, memory runs out, or the model is of a kind that is not cut.
+    fn fully_shard(self: Arc<Self>, by: &Sharding) -> Result<Arc<dyn CausalLm>> {
+        let _ = by;
+        Err(not_built("fully_shard", &self.kind()))
+    }
+}
+
+fn not_built(name: &'static str, kind: &str) -> Error {
+    Error::op(name, format!("is not built for {kind}"))
 }

@@ -12,6 +12,7 @@
 
 use genesis_kernel::runtime::Device;
 
+use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
 use crate::ops::Varlen;
 use crate::tensor::Tensor;
@@ -25,6 +26,17 @@ pub struct Packed {
     pub starts: Tensor,
     /// The length of the longest sequence.
     pub longest: usize,
+    /// Where tokens are this rank's parts of sequences: which they are.
+    pub context: Option<ContextParts>,
+}
+
+/// Parts of sequences, as [`context_part`](crate::distributed::context_part) cuts each of them.
+#[derive(Clone, Debug)]
+pub struct ContextParts {
+    /// The ranks that have the other parts.
+    pub group: ProcessGroup,
+    /// Tokens of each part, an even number; parts stand one after the other.
+    pub lengths: Vec<usize>,
 }
 
 impl Packed {
@@ -57,7 +69,7 @@ impl Packed {
         positions.resize(total, 0);
         let list = |values: &[i64]| Tensor::from_slice_on(values, &[values.len()], device);
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        Ok(Packed { positions: list(&positions)?, starts: list(&starts)?, longest })
+        Ok(Packed { positions: list(&positions)?, starts: list(&starts)?, longest, context: None })
     }
 
     /// The lengths as attention takes them.

@@ -30,7 +30,8 @@ use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
 use super::sizes::Sizes;
-use crate::error::Result;
+use super::tensor_parallel::TensorParallel;
+use crate::error::{Error, Result};
 use crate::launch::accumulate_dtype;
 use crate::nn::{Layer, Module, Visitor, VisitorMut, watch};
 use crate::ops::Activation;
@@ -109,6 +110,15 @@ impl FeedForwardLayer for FeedForward {
         match self {
             FeedForward::Dense(mlp) => mlp.pack(),
             FeedForward::Sparse(experts) => experts.experts.iter_mut().try_for_each(GatedMlp::pack),
+        }
+    }
+
+    fn tensor_parallel(&mut self, by: &TensorParallel) -> Result<()> {
+        match self {
+            FeedForward::Dense(mlp) => mlp.tensor_parallel(by),
+            FeedForward::Sparse(_) => {
+                Err(Error::op("tensor_parallel", "layers with experts are not cut"))
+            }
         }
     }
 }

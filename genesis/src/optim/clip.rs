@@ -38,9 +38,25 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> 
     let _range = trace::range_at("clip_grad_norm_", Location::caller());
     no_grad(|| {
         let norm = total_norm(&gradients(parameters), norm_type)?;
-        let factor = norm.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.minimum_scalar(1.0)?;
-        rewrite(parameters, &device::scale_many::KERNEL, &factor, None)?;
+        clip_grads_with_norm_(parameters, max_norm, &norm)?;
         Ok(norm)
+    })
+}
+
+/// Scales all gradients so that their norm, which is known to be `total_norm`, is at most `max_norm`.
+///
+/// # Errors
+/// If memory runs out.
+/// # Source
+/// Same conventions as `torch.nn.utils.clip_grads_with_norm_`.
+pub fn clip_grads_with_norm_(
+    parameters: &[Tensor],
+    max_norm: f64,
+    total_norm: &Tensor,
+) -> Result<()> {
+    no_grad(|| {
+        let factor = total_norm.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.minimum_scalar(1.0)?;
+        rewrite(parameters, &device::scale_many::KERNEL, &factor, None)
     })
 }
 

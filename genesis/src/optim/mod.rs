@@ -30,7 +30,7 @@ pub use adafactor::{Adafactor, AdafactorOptions};
 pub use adagrad::{Adagrad, AdagradOptions};
 pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
 pub(crate) use clip::unscale;
-pub use clip::{clip_grad_norm_, clip_grad_value_, total_norm};
+pub use clip::{clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, total_norm};
 pub use ema::Ema;
 pub use group::{Optim, Parameters};
 pub use lamb::{Lamb, LambOptions};

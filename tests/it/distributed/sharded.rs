@@ -145,7 +145,7 @@ fn fully() -> Result<()> {
         assert_eq!(shards[0].1.shape(), [78usize.div_ceil(size)]);
     }
     half(&group)?;
-    refused(&group)
+    nested(&group)
 }
 
 /// Parameters of f32 that are used in bf16.
@@ -167,12 +167,54 @@ fn half(group: &ProcessGroup) -> Result<()> {
     Ok(())
 }
 
-fn refused(group: &ProcessGroup) -> Result<()> {
-    let block = FullyShard::new(Block::new(group.device())?, group, Default::default())?;
-    let error = FullyShard::new(block, group, Default::default()).map(drop).unwrap_err();
-    let said = error.to_string();
-    assert!(said.contains("`up.weight` is sharded already: shard modules side by side"), "{said}");
-    Ok(())
+/// Blocks in parts within a model in parts: each gathers its own, the next one's ahead of its use.
+#[derive(Module)]
+struct Nested {
+    first: FullyShard<Block>,
+    second: FullyShard<Block>,
+    head: Linear,
+}
+
+fn nested(group: &ProcessGroup) -> Result<()> {
+    let (rank, size, device) = (group.rank(), group.size(), group.device());
+    let by = FullyShardOptions::default();
+    let alone = blocks(device, Ok)?;
+    let mut parts = blocks(device, |block| FullyShard::new(block, group, by))?;
+    let heads = [Linear::new(6, 2, device)?, Linear::new(6, 2, device)?];
+    for (a, b) in heads[1].parameters().iter().zip(heads[0].parameters()) {
+        genesis::no_grad(|| a.detach().copy_(&b))?;
+    }
+    let [plain, head] = heads;
+    let (second, first) = (parts.pop().expect("two"), parts.pop().expect("two"));
+    first.prefetch(&second);
+    let model = FullyShard::new(Nested { first, second, head }, group, by)?;
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert!(names.iter().any(|name| name == "second.up.weight"), "{names:?}");
+    assert!(names.iter().any(|name| name == "head.weight"), "{names:?}");
+    let of_head = plain.named_parameters().into_iter().map(|(name, p)| (format!("h.{name}"), p));
+    let mut own = adamw(named(&alone).into_iter().chain(of_head).collect());
+    let mut shared = adamw(model.named_parameters());
+    for step in 0..2 {
+        let batch = numbers(&[2 * size, 6], 200 + step, device)?;
+        own.zero_grad();
+        shared.zero_grad();
+        let x = alone.iter().try_fold(batch.clone(), |x, block| block.forward(&x))?;
+        let whole = plain.forward(&x)?.square()?.mean()?;
+        whole.backward()?;
+        let part = model.call(|model| {
+            let x = model.first.forward(&batch.narrow(0, 2 * rank, 2)?)?;
+            model.head.forward(&model.second.forward(&x)?)?.square()?.mean()
+        })?;
+        part.backward()?;
+        let mean = part.detach().copy()?;
+        group.all_reduce(&mean, ReduceOp::Avg)?;
+        close(&mean, &whole, 2e-6, &format!("the nested loss of step {step}"))?;
+        own.step()?;
+        shared.step()?;
+    }
+    let wholes = model.full_parameters()?;
+    let head = wholes.iter().find(|(name, _)| name == "head.weight").expect("the head");
+    close(&head.1, &plain.weight, 1e-5, "the head")
 }
 
 #[test]

@@ -69,6 +69,7 @@ fn mlp(at: At, width: usize, scheme: Option<QuantScheme>) -> Result<GatedMlp> {
         up_proj: product([96, width])?,
         down_proj: product([width, 96])?,
         activation: Activation::Silu,
+        parallel: None,
     };
     mlp.requires_grad_(false)?;
     mlp.pack()?;

@@ -173,6 +173,7 @@ fn optimizers(rows: &mut Vec<Row>) {
     row("RmsProp", steps::<RmsPropOptions>);
     row("clip_grad_norm_", |g| done(clip_grad_norm_(&parameters(g), g.v(), g.v())));
     row("clip_grad_value_", |g| done(clip_grad_value_(&parameters(g), g.v())));
+    row("clip_grads_with_norm_", |g| done(clip_grads_with_norm_(&parameters(g), g.v(), &g.v())));
     row("total_norm", |g| done(total_norm(&g.list::<Tensor>(), g.v())));
     row("Ema", |g| {
         let mut ema = Ema::new(parameters(g), g.v())?;

@@ -150,6 +150,34 @@ pub(super) struct Flags {
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) tensorboard: bool,
+    /// Ranks that take other batches; what is left over of those that were started without it.
+    #[arg(long, value_parser = positive)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dp: Option<usize>,
+    /// Ranks that take other batches, and have a part of each parameter, gradient and state (ZeRO-3).
+    #[arg(long, value_parser = positive)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fsdp: Option<usize>,
+    /// Ranks that have some of the heads, of the hidden channels and of the vocabulary each (tensor parallel).
+    #[arg(long, value_parser = positive)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tp: Option<usize>,
+    /// Ranks that have a part of each sequence (context parallel).
+    #[arg(long, value_parser = positive)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cp: Option<usize>,
+    /// Ranks that have some of the layers each (pipeline parallel); batches of --accumulate go through one after the other.
+    #[arg(long, value_parser = positive)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pp: Option<usize>,
+    /// Let each of the --tp ranks norm its part of the tokens.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) sequence_parallel: bool,
+    /// Add in the order of ranks, so that sums have the bits of one rank: an audit, which moves more bytes.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) ordered_reductions: bool,
     /// `cpu`, `cuda` or `cuda:1`; a GPU where there is one.
     #[arg(long)]
     #[serde(skip)]

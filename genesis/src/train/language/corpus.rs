@@ -124,6 +124,11 @@ impl Corpus {
         self.samples.iter().map(of).sum()
     }
 
+    /// The inputs of a sample.
+    pub(super) fn length(&self, index: usize) -> usize {
+        self.samples.get(index).map_or(0, |range| range.len() - 1)
+    }
+
     /// A sample; an empty one where there is none of this number.
     pub fn sample(&self, index: usize) -> Sample {
         let Range { start, end } = self.samples.get(index).cloned().unwrap_or(0..1);

@@ -6,7 +6,7 @@ use genesis_kernel::ir::DType;
 use serde_json::json;
 
 use super::lesson::{Lesson, Preferences};
-use super::ranks::Ranks;
+use super::ranks::{Own, Ranks};
 use super::start::Start;
 use crate::autograd::no_grad;
 use crate::data::DataLoader;
@@ -42,16 +42,27 @@ pub(super) fn evaluate<L: Lesson>(
 ) -> Result<Evaluation> {
     let (mut sum, mut count, mut tokens) = (0.0, 0, 0);
     let mut preferences = Vec::new();
-    for (at, batch) in loader.iter()?.enumerate() {
-        let batch = batch?;
-        count += batch.count();
-        tokens += batch.tokens().learned();
-        if ranks.is_some_and(|ranks| !ranks.takes(at)) {
-            continue;
+    let every = ranks.map_or(1, Ranks::size);
+    let mut batches = loader.iter()?;
+    loop {
+        // As many as ranks take in a turn.
+        let some = batches.by_ref().take(every).collect::<Result<Vec<L>>>()?;
+        if some.is_empty() {
+            break;
         }
-        let measured = no_grad(|| batch.measure(model, half))?;
-        sum += measured.loss.item()?;
-        preferences.extend(measured.preferences);
+        count += some.iter().map(L::count).sum::<usize>();
+        tokens += some.iter().map(|batch| batch.tokens().learned()).sum::<usize>();
+        let own = ranks.map_or_else(|| some.iter().map(Own::of).collect(), |r| r.own(&some));
+        for own in own {
+            if let Some(stages) = ranks.and_then(|ranks| ranks.stages.as_ref()) {
+                let found = stages.evaluate(model, own.batch.tokens(), half)?;
+                sum += if own.counts() { found } else { 0.0 };
+                continue;
+            }
+            let measured = no_grad(|| own.batch.measure(model, half))?;
+            sum += own.weighted(measured.loss)?.item()?;
+            preferences.extend(measured.preferences);
+        }
     }
     let mut preferences = Preferences::of(&preferences, count)?;
     if let Some(ranks) = ranks {

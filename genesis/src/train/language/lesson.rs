@@ -128,7 +128,7 @@ impl Lesson for TokenBatch {
         let documents = read_documents(paths)?;
         let corpus = Arc::new(Corpus::new(&documents, source.encoder, rows.length)?);
         source.check(corpus.largest())?;
-        let loader = loader(&corpus, rows)?;
+        let loader = loader(&corpus, rows.clone())?;
         let mut notes = vec![format!(
             "{} documents, {} samples, {} tokens, {} of them learned, {} batches",
             documents.len(),

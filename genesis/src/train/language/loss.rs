@@ -28,8 +28,35 @@ pub fn loss_sum(
     batch: &TokenBatch,
     half: Option<DType>,
 ) -> Result<Tensor> {
-    let parts = losses_as(model, batch, half, Reduction::Sum)?;
-    match &parts[..] {
+    summed(&losses_as(model, batch, half, Reduction::Sum)?)
+}
+
+/// [`loss_sum`] of hidden states that are computed already: the last stage's part of it.
+pub(super) fn loss_of_hidden(
+    model: &Arc<dyn CausalLm>,
+    hidden: &Tensor,
+    batch: &TokenBatch,
+    half: Option<DType>,
+) -> Result<Tensor> {
+    in_half(half, || {
+        let reduction = match half {
+            None if hidden.dtype().bytes() < 4 => Reduction::None,
+            _ => Reduction::Sum,
+        };
+        summed(&of_hidden(model, hidden.clone(), batch, reduction)?)
+    })
+}
+
+/// Runs `f` with products in another dtype, where one is named.
+pub(super) fn in_half<T>(half: Option<DType>, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    match half {
+        Some(dtype) => autocast(dtype, f),
+        None => f(),
+    }
+}
+
+fn summed(parts: &[Tensor]) -> Result<Tensor> {
+    match parts {
         [sum] if sum.rank() == 0 => Ok(sum.clone()),
         [losses] => losses.sum(),
         parts => {
@@ -67,17 +94,33 @@ fn parts(
     batch: &TokenBatch,
     reduction: impl Fn(DType) -> Reduction,
 ) -> Result<Vec<Tensor>> {
-    let hidden = model.hidden(&batch.tokens, &Pass::Packed(&batch.packed))?; // [N, C]
-    let hidden = match batch.learned() == hidden.shape()[0] {
+    let pass = Pass::Packed(&batch.packed);
+    let dtype = model.parameters().first().map_or(DType::F32, Tensor::dtype);
+    let asked = (&batch.places, &batch.targets);
+    if let Some(loss) = model.losses((&batch.tokens, &pass), asked, reduction(dtype))? {
+        return Ok(vec![wide(&loss)?]);
+    }
+    let hidden = model.hidden(&batch.tokens, &pass)?; // [N, C]
+    let reduction = reduction(hidden.dtype());
+    of_hidden(model, hidden, batch, reduction)
+}
+
+/// The same of the hidden states of all tokens.
+fn of_hidden(
+    model: &Arc<dyn CausalLm>,
+    hidden: Tensor,
+    batch: &TokenBatch,
+    reduction: Reduction,
+) -> Result<Vec<Tensor>> {
+    let count = batch.targets.numel();
+    let hidden = match count == hidden.shape()[0] {
         true => hidden,
         false => hidden.index_select(0, &batch.places)?, // [M, C]
     };
-    let reduction = reduction(hidden.dtype());
     if let Some(loss) = model.cross_entropy(&hidden, &batch.targets, reduction)? {
         return Ok(vec![wide(&loss)?]);
     }
     let rows = (MOST_LOGITS / model.vocab_size().max(1)).max(1);
-    let count = batch.learned();
     if count <= rows || !is_grad_enabled() && count <= 4 * rows {
         return Ok(vec![of_rows(&**model, &hidden, &batch.targets)?]);
     }

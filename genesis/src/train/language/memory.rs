@@ -26,7 +26,7 @@ use genesis_kernel::runtime::Device;
 use genesis_kernel::tuning::Chip;
 use genesis_kernel::tuning::logits::logit_rows;
 
-use super::batch::{Rows, TokenBatch};
+use super::batch::{Rows, Sharing, TokenBatch};
 use super::encoder::Encoder;
 use super::lesson::{Lesson, Source};
 use super::options::{BaseWeights, Options, Precision};
@@ -101,6 +101,7 @@ fn batches<L: Lesson>(start: &Start, options: &Options) -> Result<Vec<Extents>> 
         packing: options.packing,
         seed: Some(options.seed),
         device: Device::Cpu,
+        sharing: Sharing::default(),
     };
     let encoder = Encoder::new(start.text.clone(), options.loss_on);
     let source = Source { start, options, encoder: &encoder, is_outlined: true };

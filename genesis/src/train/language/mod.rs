@@ -29,6 +29,7 @@ mod export;
 mod lesson;
 mod loss;
 mod memory;
+mod mesh;
 mod options;
 mod packing;
 mod pair;
@@ -39,8 +40,10 @@ mod rates;
 mod records;
 mod run;
 mod schedule;
+mod stages;
 mod start;
 mod step;
+mod whole;
 
 pub use batch::TokenBatch;
 pub use corpus::{Corpus, Sample};

@@ -6,6 +6,7 @@ use genesis_kernel::ir::DType;
 use serde::{Deserialize, Serialize};
 
 use super::encoder::LossOn;
+use super::mesh::Layout;
 use super::schedule::{Curve, LearningRate};
 use crate::error::{Error, Result};
 use crate::models::WeightForm;
@@ -167,6 +168,27 @@ pub struct Options {
     /// Whether metrics are written as TensorBoard reads them too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tensorboard: bool,
+    /// Ranks that take other batches, each with the whole of what the others keys leave it; what is left over without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dp: Option<usize>,
+    /// Ranks that take other batches and have a part of each parameter, gradient and state (ZeRO-3).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsdp: Option<usize>,
+    /// Ranks that have some of the heads, of the hidden channels and of the vocabulary each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tp: Option<usize>,
+    /// Ranks that have a part of each sequence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cp: Option<usize>,
+    /// Ranks that have some of the layers each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pp: Option<usize>,
+    /// Whether each of the `tp` ranks norms its part of the tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sequence_parallel: bool,
+    /// Whether ranks add in their order, so that sums have the same bits as on one rank: an audit, which moves more bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered_reductions: bool,
 }
 
 const NAME: &str = "train";
@@ -214,6 +236,13 @@ impl Options {
             prompt_tokens: 64,
             save_dtype: None,
             tensorboard: false,
+            dp: None,
+            fsdp: None,
+            tp: None,
+            cp: None,
+            pp: None,
+            sequence_parallel: false,
+            ordered_reductions: false,
         }
     }
 
@@ -258,6 +287,14 @@ impl Options {
     /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string(self).map_err(|error| Error::io(format!("configuration: {error}")))
+    }
+
+    /// Refuses numbers of ranks that do not multiply up to those that were started, and combinations that are not built.
+    ///
+    /// # Errors
+    /// That names the numbers, or what is not built and why.
+    pub fn check_ranks(&self, ranks: usize) -> Result<()> {
+        Layout::of(self, ranks).map(drop)
     }
 
     /// Refuses what can't be meant.

@@ -157,12 +157,12 @@ impl Lesson for PairBatch {
         let half = source.options.autocast();
         let reference = match source.is_outlined {
             true => vec![[0.0; 2]; samples.len()],
-            false => reference(&source.start.model, &samples, (options, rows), half)?,
+            false => reference(&source.start.model, &samples, (options, &rows), half)?,
         };
         let inputs: usize = samples.iter().flatten().map(|sample| sample.inputs.len()).sum();
         let learned: usize = samples.iter().flatten().map(Sample::learned).sum();
         let used = samples.len();
-        let loader = loader(samples, reference, options, rows)?;
+        let loader = loader(samples, reference, options, rows.clone())?;
         let mut notes = vec![format!(
             "{} pairs, {inputs} tokens, {learned} of them learned, {} batches",
             used,
@@ -236,7 +236,7 @@ impl Samples {
 fn reference(
     model: &Arc<dyn CausalLm>,
     samples: &[[Sample; 2]],
-    (options, rows): (DpoOptions, Rows),
+    (options, rows): (DpoOptions, &Rows),
     half: Option<DType>,
 ) -> Result<Vec<[f32; 2]>> {
     model.eval();

@@ -1,17 +1,28 @@
-//! A run on several ranks: of the batches of a step each learns from its own.
+//! A run on several ranks: of the batches of a step each learns from its own, of the model each may have a part.
 //!
 //! All ranks read the same data in the same order, so that the place of the loader, the learning rate and the
-//! number of learned tokens are the same on all. A step takes `accumulate` batches a rank; its gradients are those
-//! of one rank that takes them all. The first rank writes what a run writes.
+//! number of learned tokens are the same on all. A step takes `accumulate` batches of each rank that takes others; its
+//! gradients are those of one rank that takes them all. The first rank writes what a run writes.
 
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
 
-use crate::distributed::{DdpOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
-use crate::error::Result;
-use crate::models::CausalLm;
-use crate::nn::{Module, Visitor, VisitorMut};
+use super::batch::Sharing;
+use super::lesson::Lesson;
+use super::mesh::{Axis, Layout, Mesh};
+use super::options::Options;
+use super::stages::Stages;
+use super::start::Start;
+use crate::autograd::{HookHandle, no_grad};
+use crate::distributed::{
+    DdpOptions, DistributedDataParallel, FullyShardOptions, Parallel, ProcessGroup, ReduceOp,
+    Sharding, sum_gradients,
+};
+use crate::error::{Error, Result};
+use crate::models::{CausalLm, Stage, TensorParallel};
+use crate::nn::{Cut, Module, Parameter, Visitor, VisitorMut, handles};
+use crate::optim::total_norm;
 use crate::tensor::Tensor;
 
 /// The model that all ranks train.
@@ -29,51 +40,246 @@ impl Module for Shared {
     }
 }
 
+/// A batch that a rank runs.
+pub(super) struct Own<'b, L> {
+    pub(super) batch: &'b L,
+    counts: bool,
+}
+
+impl<'b, L> Own<'b, L> {
+    /// One that counts.
+    pub(super) fn of(batch: &'b L) -> Own<'b, L> {
+        Own { batch, counts: true }
+    }
+
+    /// Whether it does.
+    pub(super) fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// Its loss, or nothing of it.
+    pub(super) fn weighted(&self, loss: Tensor) -> Result<Tensor> {
+        if self.counts { Ok(loss) } else { loss.mul_scalar(0.0) }
+    }
+}
+
 /// The ranks of a run.
 pub(super) struct Ranks {
-    group: ProcessGroup,
-    reducer: DistributedDataParallel<Shared>,
+    pub(super) mesh: Mesh,
+    pub(super) stages: Option<Stages>,
+    /// None where parameters are in parts, whose gradients are reduced in the backward, or nobody shares the batches.
+    reducer: Option<DistributedDataParallel<Shared>>,
+    /// Over how many ranks gradients come as means.
+    averaged: usize,
+    _hooks: Vec<HookHandle>,
 }
 
 impl Ranks {
-    /// Lets the gradients of a model be reduced over a group; its values are those of the first rank.
-    pub(super) fn new(model: &Arc<dyn CausalLm>, group: &ProcessGroup) -> Result<Ranks> {
-        // The same learned tokens count on all ranks: no buffer changes in training.
-        let options = DdpOptions { broadcast_buffers: false, ..DdpOptions::default() };
-        let reducer = DistributedDataParallel::new(Shared(model.clone()), group, options)?;
-        Ok(Ranks { group: group.clone(), reducer })
+    /// Gives each rank of a group its part of a model; its values are those of the first rank.
+    pub(super) fn new(
+        mut start: Start,
+        options: &Options,
+        group: &ProcessGroup,
+    ) -> Result<(Ranks, Start)> {
+        let layout = Layout::of(options, group.size())?;
+        let mesh = match options.ordered_reductions {
+            true => Mesh::new(layout, &group.with_ordered_reductions())?,
+            false => Mesh::new(layout, group)?,
+        };
+        let partial = match &mesh.tensor {
+            None => Vec::new(),
+            Some(group) => {
+                let between = match options.sequence_parallel {
+                    true => Parallel::Sequence(-2),
+                    false => Parallel::Tensor,
+                };
+                let by = TensorParallel { group: group.clone(), between };
+                start.unique_model()?.tensor_parallel(&by)?
+            }
+        };
+        let stages = match &mesh.stages {
+            None => None,
+            Some(group) => {
+                let stage = Stage { index: group.rank(), count: group.size() };
+                let shared = start.unique_model()?.take_stage(stage)?;
+                Some(Stages::new(group, shared)?)
+            }
+        };
+        if let Some(shards) = &mesh.shards {
+            let (group, replicas) = (shards.clone(), mesh.replicas.clone());
+            let by = Sharding { group, replicas, options: FullyShardOptions::default() };
+            start = Start { model: start.model.fully_shard(&by)?, ..start };
+        }
+        let named = start.model.named_parameters().into_iter();
+        let is_partial = |(name, p): &(String, Tensor)| p.requires_grad() && partial.contains(name);
+        let partial: Vec<Tensor> = named.filter(is_partial).map(|(_, p)| p).collect();
+        let hooks = match &mesh.tensor {
+            Some(group) => sum_gradients(&partial, group)?,
+            None => Vec::new(),
+        };
+        let reducer = match &mesh.reduce {
+            Some(group) if mesh.shards.is_none() => {
+                // The same learned tokens count on all ranks: no buffer changes in training.
+                let options = DdpOptions { broadcast_buffers: false, ..DdpOptions::default() };
+                let shared = Shared(start.model.clone());
+                Some(DistributedDataParallel::new(shared, group, options)?)
+            }
+            _ => None,
+        };
+        let averaged = mesh.reduce.as_ref().map_or(1, ProcessGroup::size);
+        Ok((Ranks { mesh, stages, reducer, averaged, _hooks: hooks }, start))
     }
 
+    /// What batches are to be like.
+    pub(super) fn sharing(&self) -> Sharing {
+        Sharing {
+            context: self.mesh.context.clone(),
+            parts: self.mesh.layout.along(Axis::Tensor),
+            is_fixed: self.stages.is_some(),
+        }
+    }
+
+    /// How many ranks take other batches.
     pub(super) fn size(&self) -> usize {
-        self.group.size()
+        self.mesh.layout.data()
     }
 
-    /// Which of a step's batches are this rank's.
-    pub(super) fn takes(&self, batch: usize) -> bool {
-        batch % self.size() == self.group.rank()
+    /// This rank's batches of a step. Where parameters are in parts all ranks run as often: one that has no batch of its own
+    /// runs another one's, which counts nothing.
+    pub(super) fn own<'b, L: Lesson>(&self, batches: &'b [L]) -> Vec<Own<'b, L>> {
+        let (first, every) = self.mesh.batches();
+        let own = batches.iter().skip(first).step_by(every).filter(|batch| batch.count() > 0);
+        let mut own: Vec<Own<'b, L>> = own.map(Own::of).collect();
+        if let (Some(_), Some(batch)) = (&self.mesh.shards, batches.first()) {
+            let turns = batches.len().div_ceil(every);
+            own.resize_with(turns.max(own.len()), || Own { batch, counts: false });
+        }
+        own
+    }
+
+    /// A loss whose gradients are means over ranks, of one that is a part of a sum over them.
+    pub(super) fn scaled(&self, loss: Tensor) -> Result<Tensor> {
+        if self.averaged == 1 { Ok(loss) } else { loss.mul_scalar(self.averaged as f64) }
     }
 
     /// Goes backward from the losses that `of` gives for each of the `own`; gradients are then the sums over all
-    /// ranks. What is reduced is reduced in the backward of the last.
+    /// ranks. What is reduced at the end is reduced in the backward of the last.
     pub(super) fn backward<T>(
         &self,
         own: &[T],
         mut of: impl FnMut(&T) -> Result<Tensor>,
     ) -> Result<()> {
-        // Gradients come as means over ranks.
-        let mut step = |part: &T| of(part)?.mul_scalar(self.size() as f64)?.backward();
-        let Some((last, others)) = own.split_last() else { return self.reducer.reduce_gradients() };
-        self.reducer.no_sync(|| others.iter().try_for_each(&mut step))?;
+        let mut step = |part: &T| self.scaled(of(part)?)?.backward();
+        let Some(reducer) = &self.reducer else { return own.iter().try_for_each(step) };
+        let Some((last, others)) = own.split_last() else { return reducer.reduce_gradients() };
+        reducer.no_sync(|| others.iter().try_for_each(&mut step))?;
         step(last)
     }
 
-    /// Numbers added up over all ranks; waits for them.
-    pub(super) fn sum<const N: usize>(&self, numbers: [f64; N]) -> Result<[f64; N]> {
-        let device = self.group.device();
-        let sums = Tensor::from_slice_on(&numbers, &[N], device)?.to_dtype(DType::F64)?;
-        self.group.all_reduce(&sums, ReduceOp::Sum)?;
-        let mut numbers = numbers;
-        numbers.copy_from_slice(&sums.to_vec::<f64>()?);
-        Ok(numbers)
+    /// Runs `f`, which goes backward from all losses of a step, and then reduces what is left to reduce.
+    pub(super) fn reduced<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(reducer) = &self.reducer else { return f() };
+        let result = reducer.no_sync(f)?;
+        reducer.reduce_gradients()?;
+        Ok(result)
     }
+
+    /// The joint norm of all gradients, those of parameters in parts included.
+    pub(super) fn grad_norm(&self, model: &dyn CausalLm, parameters: &[Tensor]) -> Result<Tensor> {
+        let grads = |of: &[Tensor]| of.iter().filter_map(Tensor::grad).collect::<Vec<_>>();
+        if !self.mesh.has_parts() {
+            return total_norm(&grads(parameters), 2.0);
+        }
+        if self.mesh.world.has_ordered_reductions() && self.mesh.tensor.is_none() {
+            return self.norm_in_order(model, parameters);
+        }
+        let counts = handles(model.as_module()).into_iter().filter(|(name, p)| self.counts(name, p));
+        let counted: Vec<Tensor> = counts.map(|(_, p)| p.tensor().clone()).collect();
+        let grads = grads(&counted);
+        no_grad(|| {
+            let device = self.mesh.world.device();
+            let square = match grads.is_empty() {
+                true => Tensor::zeros(&[1], (DType::F32, device))?,
+                false => total_norm(&grads, 2.0)?.square()?.reshape(&[1])?,
+            };
+            for group in [&self.mesh.shards, &self.mesh.tensor, &self.mesh.stages] {
+                if let Some(group) = group {
+                    group.all_reduce(&square, ReduceOp::Sum)?;
+                }
+            }
+            square.sqrt()?.reshape(&[])
+        })
+    }
+
+    /// Whether this rank's part of a parameter is one that no other rank counts.
+    fn counts(&self, name: &str, parameter: &Parameter) -> bool {
+        let (mut is_flat, mut is_cut, mut shard) = (false, false, parameter.shard());
+        while let Some(part) = shard {
+            match part.cut {
+                Cut::Flat => is_flat = true,
+                Cut::Axis(_) => is_cut = true,
+            }
+            shard = part.outer.as_ref();
+        }
+        let is_again = self.stages.as_ref().is_some_and(|stages| stages.has_again(name));
+        (is_flat || self.mesh.at(Axis::Shard) == 0)
+            && (is_cut || self.mesh.at(Axis::Tensor) == 0)
+            && !is_again
+    }
+
+    /// The norm as one rank computes it, bit for bit: over whole gradients, in its order.
+    fn norm_in_order(&self, model: &dyn CausalLm, parameters: &[Tensor]) -> Result<Tensor> {
+        let all = handles(model.as_module());
+        let mut wholes: [Vec<(String, Tensor)>; 2] = Default::default();
+        for parameter in parameters {
+            let own = all.iter().find(|(_, own)| own.is_same(parameter));
+            let (Some((name, own)), Some(grad)) = (own, parameter.grad()) else { continue };
+            let whole = self.whole(&grad, own.shard().map(|shard| &**shard))?;
+            wholes[usize::from(whole.rank() < 2)].push((name.clone(), whole));
+        }
+        let Some(stages) = &self.stages else {
+            return total_norm(&wholes.concat().into_iter().map(|(_, t)| t).collect::<Vec<_>>(), 2.0);
+        };
+        let device = self.mesh.world.device();
+        let mut ordered = Vec::new();
+        for part in wholes {
+            let (part, _) = stages.collect(part, Default::default(), device)?;
+            ordered.extend(part.into_iter().map(|(_, whole)| whole));
+        }
+        let norm = match ordered.is_empty() {
+            true => Tensor::zeros(&[], (DType::F32, device))?,
+            false => total_norm(&ordered, 2.0)?.to_dtype(DType::F32)?.copy()?,
+        };
+        stages.tell(&norm)?;
+        Ok(norm)
+    }
+
+    /// Numbers added up over all ranks that have other parts of the batches; waits for them. Of stages the last one's
+    /// count.
+    pub(super) fn sum<const N: usize>(&self, numbers: [f64; N]) -> Result<[f64; N]> {
+        let numbers = match &self.mesh.reduce {
+            Some(group) => sum_over(group, numbers)?,
+            None => numbers,
+        };
+        let Some(group) = &self.mesh.stages else { return Ok(numbers) };
+        let is_last = group.rank() + 1 == group.size();
+        sum_over(group, if is_last { numbers } else { [0.0; N] })
+    }
+
+    /// Whether any rank says so; waits for them.
+    pub(super) fn any(&self, says: bool) -> Result<bool> {
+        let [sum] = sum_over(&self.mesh.world, [f64::from(u8::from(says))])?;
+        Ok(sum > 0.0)
+    }
+}
+
+fn sum_over<const N: usize>(group: &ProcessGroup, mut numbers: [f64; N]) -> Result<[f64; N]> {
+    let sums = Tensor::from_slice_on(&numbers, &[N], group.device())?.to_dtype(DType::F64)?;
+    group.all_reduce(&sums, ReduceOp::Sum)?;
+    let found = sums.to_vec::<f64>()?;
+    if found.len() != N {
+        return Err(Error::op("train", "a sum over ranks lost numbers, which is a bug"));
+    }
+    numbers.copy_from_slice(&found);
+    Ok(numbers)
 }

@@ -6,6 +6,7 @@ use genesis_kernel::runtime::Device;
 
 use super::options::Precision;
 use super::start::Start;
+use crate::distributed::ProcessGroup;
 use crate::profiler::Peaks;
 
 /// Measures steps.
@@ -15,7 +16,7 @@ pub(super) struct Rates {
     seconds: f64,
     /// Floating-point operations of a token, forward and backward.
     flops: f64,
-    /// What the device can do in a second; none of a processor, which nobody measured.
+    /// What the devices can do in a second; none of a processor, which nobody measured.
     peak: Option<f64>,
 }
 
@@ -28,7 +29,7 @@ impl Rates {
     /// # Source
     /// arXiv:2204.02311, appendix B.
     pub(super) fn new(
-        Start { model, config, .. }: &Start,
+        Start { model, config, group, .. }: &Start,
         (length, dtype): (usize, Precision),
         device: Device,
     ) -> Rates {
@@ -43,6 +44,8 @@ impl Rates {
         let heads = heads.into_iter().flatten().next().unwrap_or(shape.heads as u64);
         let attention = 6.0 * (shape.layers * shape.head_dim * length) as f64 * heads as f64;
         let peaks = device.is_cuda().then(|| Peaks::of_data_sheet(device).ok()).flatten();
+        // Of all devices: tokens are those of all ranks.
+        let ranks = group.as_ref().map_or(1, ProcessGroup::size) as f64;
         let peak = peaks.map(|peaks| match dtype {
             Precision::Bf16 => peaks.half_products,
             Precision::F32 => peaks.single_products,
@@ -52,7 +55,7 @@ impl Rates {
             tokens: 0,
             seconds: 0.0,
             flops: 6.0 * weights(true) + 4.0 * weights(false) + attention,
-            peak: peak.map(|per_ns| per_ns * 1e9),
+            peak: peak.map(|per_ns| per_ns * 1e9 * ranks),
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use genesis_kernel::runtime::Device;
 use serde_json::Value;
 
-use super::batch::{Rows, TokenBatch};
+use super::batch::{Rows, Sharing, TokenBatch};
 use super::encoder::Encoder;
 use super::evaluate::{self, Evaluation};
 use super::export::export;
@@ -26,13 +26,15 @@ use super::records::{Progress, Records};
 use super::schedule::LearningRate;
 use super::start::Start;
 use super::step::learn;
+use super::whole::{Trained, parts_of_model, parts_of_state};
 use crate::data::DataLoader;
 use crate::error::{Error, Result};
 use crate::io::{Best, Checkpoint, Checkpoints, Keep};
 use crate::memory::max_memory_allocated;
 use crate::models::{CausalLm, LoadOptions, WeightForm, load, load_adapter, save_adapter};
-use crate::nn::merge;
-use crate::optim::{AdamW, AdamWOptions, Optimizer};
+use crate::distributed::outermost;
+use crate::nn::{Parameter, handles, merge};
+use crate::optim::{AdamW, AdamWOptions, Optimizer, State};
 use crate::random::{get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
 use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder};
@@ -164,9 +166,20 @@ impl<'o, L: Lesson> Run<'o, L> {
             group.barrier()?;
         }
         let device = start.model.parameters().first().map(Tensor::device).unwrap_or_default();
-        let Data { train, test, is_chat } = Data::read(&start, options, device, watch)?;
-        let ranks =
-            start.group.as_ref().map(|group| Ranks::new(&start.model, group)).transpose()?;
+        let rates = Rates::new(&start, (options.sequence_length, options.dtype), device);
+        let (start, ranks) = match start.group.clone() {
+            Some(group) => {
+                let (ranks, start) = Ranks::new(start, options, &group)?;
+                (start, Some(ranks))
+            }
+            None => {
+                options.check_ranks(1)?;
+                (start, None)
+            }
+        };
+        let sharing = ranks.as_ref().map(Ranks::sharing).unwrap_or_default();
+        let Data { train, test, is_chat } =
+            Data::read(&start, options, (device, sharing), watch)?;
         let of_step = options.accumulate * ranks.as_ref().map_or(1, Ranks::size);
         let per_epoch = train.len().unwrap_or(0).div_ceil(of_step).max(1);
         let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));
@@ -177,7 +190,7 @@ impl<'o, L: Lesson> Run<'o, L> {
             lr: options.learning_rates(steps),
             checkpoints: out.map(open).transpose()?,
             records: Records::default(),
-            rates: Rates::new(&start, (options.sequence_length, options.dtype), device),
+            rates,
             step: 0,
             saved_at: None,
             evaluation: None,
@@ -213,7 +226,9 @@ impl<'o, L: Lesson> Run<'o, L> {
         // Ranks that write nothing read it too.
         let keep = Keep { last: self.options.keep, best: Some(Best::Smallest(1)) };
         let checkpoints = Checkpoints::open(out.join(CHECKPOINTS), keep)?;
-        let Some(resumed) = checkpoints.latest(self.device)? else {
+        let has_parts = self.ranks.as_ref().is_some_and(|ranks| ranks.mesh.has_parts());
+        let to = if has_parts { Device::Cpu } else { self.device };
+        let Some(resumed) = checkpoints.latest(to)? else {
             watch(Event::Note("no checkpoint yet: starting anew".to_owned()));
             return Ok(());
         };
@@ -223,11 +238,22 @@ impl<'o, L: Lesson> Run<'o, L> {
         if own != *saved {
             return Err(Error::op(NAME, differences(&own, saved)));
         }
-        let report = self.start.model.load_state_dict_loose(&checkpoint.model)?;
-        if !report.unexpected.is_empty() || checkpoint.model.len() != self.trained().len() {
-            return Err(Error::op(NAME, "the checkpoint is of another model"));
+        let model = self.start.model.clone();
+        let (own, state) = (self.trained(), checkpoint.state("optimizer")?);
+        if has_parts {
+            let parts = parts_of_model(&*model, &checkpoint.model)?;
+            if parts.len() != own.len() {
+                return Err(Error::op(NAME, "the checkpoint is of another model"));
+            }
+            model.load_state_dict_loose(&parts)?;
+            self.optimizer.load_state_dict(&parts_of_state(&*model, state)?)?;
+        } else {
+            let report = model.load_state_dict_loose(&checkpoint.model)?;
+            if !report.unexpected.is_empty() || checkpoint.model.len() != own.len() {
+                return Err(Error::op(NAME, "the checkpoint is of another model"));
+            }
+            self.optimizer.load_state_dict(state)?;
         }
-        self.optimizer.load_state_dict(checkpoint.state("optimizer")?)?;
         let missing = || Error::op(NAME, "the checkpoint lacks its random state or place");
         set_rng_state(checkpoint.rng.ok_or_else(missing)?);
         self.train.set_state(checkpoint.data.ok_or_else(missing)?)?;
@@ -252,6 +278,14 @@ impl<'o, L: Lesson> Run<'o, L> {
                 "prompt_tokens",
                 "save_dtype",
                 "tensorboard",
+                // Any ranks go on with what others wrote.
+                "dp",
+                "fsdp",
+                "tp",
+                "cp",
+                "pp",
+                "sequence_parallel",
+                "ordered_reductions",
             ] {
                 keys.remove(free);
             }
@@ -259,11 +293,14 @@ impl<'o, L: Lesson> Run<'o, L> {
             keys.remove("epochs");
             keys.insert("steps".to_owned(), self.steps.into());
             keys.insert("batches".to_owned(), self.train.len().into());
-            if let Some(ranks) = &self.ranks {
-                keys.insert("ranks".to_owned(), ranks.size().into());
-            }
+            keys.insert("accumulate".to_owned(), self.batches_of_step().into());
         }
         Ok(described)
+    }
+
+    /// Batches of a step on all ranks.
+    fn batches_of_step(&self) -> usize {
+        self.options.accumulate * self.ranks.as_ref().map_or(1, Ranks::size)
     }
 
     /// What is trained, by name.
@@ -277,7 +314,7 @@ impl<'o, L: Lesson> Run<'o, L> {
         self.start.model.train(true);
         let train = self.train.clone();
         let mut batches = train.iter()?;
-        let of_step = self.options.accumulate * self.ranks.as_ref().map_or(1, Ranks::size);
+        let of_step = self.batches_of_step();
         while self.step < self.steps && !self.stops(stop) {
             self.rates.begin();
             let some = batches.by_ref().take(of_step);
@@ -287,8 +324,7 @@ impl<'o, L: Lesson> Run<'o, L> {
             }
             self.train_on(&some, watch)?;
             if let Some(ranks) = &self.ranks {
-                let [told] = ranks.sum([f64::from(u8::from(stop.load(Ordering::Relaxed)))])?;
-                self.is_told_to_stop = told > 0.0;
+                self.is_told_to_stop = ranks.any(stop.load(Ordering::Relaxed))?;
             }
             let is_end = self.step == self.steps;
             let due = |every: Option<usize>| {
@@ -369,24 +405,33 @@ impl<'o, L: Lesson> Run<'o, L> {
 
     /// Hands a checkpoint to the thread that writes it.
     fn save(&mut self) -> Result<()> {
-        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
-        if self.saved_at == Some(self.step) {
+        if self.options.out.is_none() || self.saved_at == Some(self.step) {
             return Ok(());
         }
+        self.saved_at = Some(self.step);
+        let (model, state) = self.whole()?;
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         let metric = self.evaluation.filter(|(at, _)| *at == self.step);
         let checkpoint = Checkpoint {
             step: self.step as u64,
-            model: self.trained(),
-            states: [("optimizer".to_owned(), self.optimizer.state_dict()?)].into(),
+            model,
+            states: [("optimizer".to_owned(), state)].into(),
             rng: Some(get_rng_state()),
             data: Some(self.train.state()),
             config: self.describe()?,
             metric: metric.map(|(_, evaluation)| evaluation.loss),
         };
         checkpoints.wait()?;
-        checkpoints.save_async(&checkpoint)?;
-        self.saved_at = Some(self.step);
-        Ok(())
+        checkpoints.save_async(&checkpoint)
+    }
+
+    /// What is trained and the optimizer's state, of all ranks where they have parts.
+    fn whole(&self) -> Result<Trained> {
+        let state = self.optimizer.state_dict()?;
+        match &self.ranks {
+            Some(ranks) if ranks.mesh.has_parts() => ranks.collect(&*self.start.model, &state),
+            _ => Ok((self.trained(), state)),
+        }
     }
 
     /// Waits for what is being written, and exports the model of a run that is done.
@@ -396,9 +441,12 @@ impl<'o, L: Lesson> Run<'o, L> {
             checkpoints.wait()?;
         }
         self.records.flush()?;
+        let is_writer = self.start.is_writer();
+        if is_done && self.options.out.is_some() {
+            self.make_whole()?;
+        }
         // It holds the model, which an export may change.
         self.ranks = None;
-        let is_writer = self.start.is_writer();
         let mut files = Vec::new();
         if let Some(out) = self.options.out.as_deref().filter(|_| is_done && is_writer) {
             self.start.model.eval();
@@ -413,6 +461,21 @@ impl<'o, L: Lesson> Run<'o, L> {
             losses: self.losses,
             files,
         })
+    }
+
+    /// Puts a whole model in the place of this rank's part, where it is to be written: made as the first one was, in the
+    /// memory of the host.
+    fn make_whole(&mut self) -> Result<()> {
+        let Some(ranks) = self.ranks.as_ref().filter(|ranks| ranks.mesh.has_parts()) else {
+            return Ok(());
+        };
+        let (model, _) = ranks.collect(&*self.start.model, &State::default())?;
+        if self.start.is_writer() {
+            let whole = Start::open(self.options, self.start.path.as_deref(), Device::Cpu)?;
+            whole.model.load_state_dict_loose(&model)?;
+            self.start.model = whole.model;
+        }
+        Ok(())
     }
 
     /// Writes the model, and its adapters beside it.
@@ -451,13 +514,19 @@ struct Data<L> {
 }
 
 impl<L: Lesson> Data<L> {
-    fn read(start: &Start, options: &Options, device: Device, watch: Watch<'_>) -> Result<Data<L>> {
+    fn read(
+        start: &Start,
+        options: &Options,
+        (device, sharing): (Device, Sharing),
+        watch: Watch<'_>,
+    ) -> Result<Data<L>> {
         let rows = Rows {
             length: options.sequence_length,
             batch: options.batch_size,
             packing: options.packing,
             seed: Some(options.seed),
             device,
+            sharing,
         };
         let encoder = Encoder::new(start.text.clone(), options.loss_on);
         let source = Source { start, options, encoder: &encoder, is_outlined: false };
@@ -466,7 +535,7 @@ impl<L: Lesson> Data<L> {
             notes.into_iter().for_each(|note| watch(Event::Note(note)));
             Ok((loader, is_chat))
         };
-        let (train, is_chat) = read(&options.data, rows)?;
+        let (train, is_chat) = read(&options.data, rows.clone())?;
         let test = match options.eval_data.is_empty() {
             true => None,
             false => Some(read(&options.eval_data, Rows { seed: None, ..rows })?.0),
@@ -488,8 +557,14 @@ fn optimizer(model: &dyn CausalLm, options: &Options) -> Result<AdamW> {
         weight_decay: options.weight_decay,
         ..AdamWOptions::default()
     };
-    let all = model.named_parameters().into_iter().filter(|(_, p)| p.requires_grad());
-    let (matrices, vectors): (Vec<_>, Vec<_>) = all.partition(|(_, tensor)| tensor.rank() > 1);
+    let all = handles(model.as_module()).into_iter().filter(|(_, p)| p.requires_grad());
+    // Of one in parts the whole counts.
+    let rank = |p: &Parameter| p.shard().map_or(p.rank(), |shard| outermost(shard).whole.len());
+    let (matrices, vectors): (Vec<_>, Vec<_>) = all.partition(|(_, p)| rank(p) > 1);
+    let named = |all: Vec<(String, Parameter)>| -> Vec<(String, Tensor)> {
+        all.into_iter().map(|(name, parameter)| (name, parameter.tensor().clone())).collect()
+    };
+    let (matrices, vectors) = (named(matrices), named(vectors));
     let mut optimizer = AdamW::new(matrices, of);
     optimizer.add_group(vectors, AdamWOptions { weight_decay: 0.0, ..of })?;
     Ok(optimizer)

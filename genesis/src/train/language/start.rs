@@ -30,6 +30,8 @@ pub struct Start {
     pub lora: Option<LoraOptions>,
     /// The ranks that train it together; none where there is one.
     pub(super) group: Option<ProcessGroup>,
+    /// Where the model is from; none of a new one.
+    pub(super) path: Option<PathBuf>,
     /// Where the weights are from, where those in memory are quantized.
     pub(super) base: Option<PathBuf>,
     /// The folder whose tokenizer is copied as it is; none where it is not from a folder.
@@ -71,13 +73,20 @@ impl Start {
         check_length(options, &*loaded.model)?;
         let base = path.filter(|_| is_quantized).map(Path::to_owned);
         let (model, config) = (loaded.model, loaded.config);
-        Ok(Start { model, config, text, lora, group: None, base, text_folder })
+        let path = path.map(Path::to_owned);
+        Ok(Start { model, config, text, lora, group: None, path, base, text_folder })
     }
 
     /// The same, to be trained by the ranks of a group together, each on its device. The model is the first
     /// rank's, and so is what the run writes.
     pub fn on_ranks(self, group: &ProcessGroup) -> Start {
         Start { group: (group.size() > 1).then(|| group.clone()), ..self }
+    }
+
+    /// The model, to be changed.
+    pub(super) fn unique_model(&mut self) -> Result<&mut dyn CausalLm> {
+        let unique = Arc::get_mut(&mut self.model);
+        unique.ok_or_else(|| Error::op("train", "the model is in use elsewhere"))
     }
 
     /// Whether this process writes what the run writes.
@@ -97,7 +106,8 @@ impl Start {
         };
         check_length(options, &*loaded.model)?;
         let (model, config) = (loaded.model, loaded.config);
-        Ok(Start { model, config, text, lora: None, group: None, base: None, text_folder })
+        let path = path.map(Path::to_owned);
+        Ok(Start { model, config, text, lora: None, group: None, path, base: None, text_folder })
     }
 }
 

@@ -1,15 +1,18 @@
 //! One optimizer step: forward and backward of its micro-batches, clipping, update.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
 
 use super::batch::TokenBatch;
 use super::lesson::{Lesson, Preferences};
-use super::ranks::Ranks;
+use super::loss::loss_of_hidden;
+use super::ranks::{Own, Ranks};
 use crate::error::{Error, Result};
 use crate::models::CausalLm;
-use crate::optim::{Optimizer, clip_grad_norm_};
+use crate::optim::{Optimizer, clip_grad_norm_, clip_grads_with_norm_};
+use crate::tensor::Tensor;
 
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -54,26 +57,19 @@ pub(super) fn learn<L: Lesson>(
         return Err(Error::op("train", "no token of the step is learned"));
     }
     optimizer.zero_grad();
-    let is_own = |at: usize| ranks.is_none_or(|ranks| ranks.takes(at));
-    let own = batches.iter().enumerate().filter(|(at, batch)| is_own(*at) && batch.count() > 0);
-    let own: Vec<&L> = own.map(|(_, batch)| batch).collect();
-    let (mut parts, mut preferences) = (Vec::with_capacity(own.len()), Vec::new());
-    let mut measure = |batch: &&L| {
-        let measured = batch.measure(model, half)?;
-        let loss = measured.loss.div_scalar(count as f64)?;
-        parts.push(loss.detach());
-        preferences.extend(measured.preferences);
-        Ok(loss)
-    };
-    match ranks {
-        Some(ranks) => ranks.backward(&own, measure)?,
-        None => own.iter().try_for_each(|batch| measure(batch)?.backward())?,
-    }
+    let (losses, preferences) = backward(model, batches, (half, count), ranks)?;
     let most = if clip > 0.0 { clip } else { f64::MAX };
-    let grad_norm = clip_grad_norm_(optimizer.parameters(), most, 2.0)?;
+    let grad_norm = match ranks {
+        Some(ranks) => {
+            let norm = ranks.grad_norm(&**model, optimizer.parameters())?;
+            clip_grads_with_norm_(optimizer.parameters(), most, &norm)?;
+            norm
+        }
+        None => clip_grad_norm_(optimizer.parameters(), most, 2.0)?,
+    };
     optimizer.step()?;
     // Reads wait for the device; until here nothing did.
-    let losses = parts.iter().map(|loss| loss.item()).collect::<Result<Vec<f64>>>()?;
+    let losses = losses.iter().map(|loss| loss.item()).collect::<Result<Vec<f64>>>()?;
     let mut loss = losses.iter().sum::<f64>();
     let mut preferences = Preferences::of(&preferences, count)?;
     if let Some(ranks) = ranks {
@@ -92,4 +88,40 @@ pub(super) fn learn<L: Lesson>(
         learned: batches.iter().map(|batch| batch.tokens().learned()).sum(),
         preferences,
     })
+}
+
+/// The forwards and backwards of a step: the losses of this rank's batches, and what it measured of pairs.
+fn backward<L: Lesson>(
+    model: &Arc<dyn CausalLm>,
+    batches: &[L],
+    (half, count): (Option<DType>, usize),
+    ranks: Option<&Ranks>,
+) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let own = ranks.map_or_else(|| batches.iter().map(Own::of).collect(), |r| r.own(batches));
+    let (mut losses, mut preferences) = (Vec::with_capacity(own.len()), Vec::new());
+    if let Some((ranks, stages)) = ranks.and_then(|ranks| Some((ranks, ranks.stages.as_ref()?))) {
+        let tokens: Vec<&TokenBatch> = own.iter().map(|own| own.batch.tokens()).collect();
+        let found = RefCell::new(Vec::new());
+        let loss = |hidden: &Tensor, at: usize| {
+            let loss = loss_of_hidden(model, hidden, tokens[at], half)?.div_scalar(count as f64)?;
+            let loss = own[at].weighted(loss)?;
+            found.borrow_mut().push(loss.detach());
+            ranks.scaled(loss)
+        };
+        ranks.reduced(|| stages.step(model, &tokens, half, loss))?;
+        stages.sum_shared(&**model)?;
+        return Ok((found.into_inner(), preferences));
+    }
+    let mut measure = |own: &Own<'_, L>| {
+        let measured = own.batch.measure(model, half)?;
+        let loss = own.weighted(measured.loss.div_scalar(count as f64)?)?;
+        losses.push(loss.detach());
+        preferences.extend(measured.preferences);
+        Ok(loss)
+    };
+    match ranks {
+        Some(ranks) => ranks.backward(&own, measure)?,
+        None => own.iter().try_for_each(|own| measure(own)?.backward())?,
+    }
+    Ok((losses, preferences))
 }

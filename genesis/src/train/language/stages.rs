@@ -1,0 +1,179 @@
+//! A run whose layers are in stages on several ranks: 1F1B over the batches of a step.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+use serde::{Deserialize, Serialize};
+
+use super::batch::TokenBatch;
+use super::loss::{in_half, loss_of_hidden};
+use crate::autograd::no_grad;
+use crate::distributed::{Pipeline, ProcessGroup, ReduceOp};
+use crate::error::{Error, Result};
+use crate::models::{CausalLm, Pass};
+use crate::tensor::Tensor;
+
+const NAME: &str = "train";
+
+/// The stages of a model.
+pub(super) struct Stages {
+    group: ProcessGroup,
+    training: Pipeline,
+    evaluation: Pipeline,
+    /// Parameters that the first and the last stage have both, and these two.
+    shared: Vec<String>,
+    ends: Option<ProcessGroup>,
+}
+
+/// What a stage tells the first one of the tensors that it sends.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    tensors: Vec<(String, Vec<usize>, String)>,
+    numbers: BTreeMap<String, f64>,
+}
+
+/// Tensors in the order of stages, and numbers.
+pub(super) type Collected = (Vec<(String, Tensor)>, BTreeMap<String, f64>);
+
+impl Stages {
+    /// The stages on the ranks of a group, all of which call it.
+    pub(super) fn new(group: &ProcessGroup, shared: Vec<String>) -> Result<Stages> {
+        let ends = match shared.is_empty() {
+            true => None,
+            false => group.subgroup(&[0, group.size() - 1])?,
+        };
+        let (training, evaluation) = (Pipeline::new(group)?, Pipeline::new(group)?);
+        Ok(Stages { group: group.clone(), training, evaluation, shared, ends })
+    }
+
+    /// Whether a parameter is one that the first stage has too.
+    pub(super) fn has_again(&self, name: &str) -> bool {
+        !self.training.is_first() && self.shared.iter().any(|shared| shared == name)
+    }
+
+    /// The forward and backward of all batches of a step; `loss` makes of hidden states, on the last stage, what is gone
+    /// backward from.
+    pub(super) fn step(
+        &self,
+        model: &Arc<dyn CausalLm>,
+        own: &[&TokenBatch],
+        half: Option<DType>,
+        loss: impl Fn(&Tensor, usize) -> Result<Tensor>,
+    ) -> Result<()> {
+        let forward = forward(model, own, half);
+        self.training.step_sum(own.len(), |at| Ok(own[at].tokens.clone()), forward, loss)?;
+        Ok(())
+    }
+
+    /// The sum of the losses of a batch, on the last stage; 0 on the others.
+    pub(super) fn evaluate(
+        &self,
+        model: &Arc<dyn CausalLm>,
+        batch: &TokenBatch,
+        half: Option<DType>,
+    ) -> Result<f64> {
+        let own = [batch];
+        let loss = |y: &Tensor, _: usize| loss_of_hidden(model, y, batch, half);
+        let forward = forward(model, &own, half);
+        let losses = self.evaluation.infer(1, |_| Ok(batch.tokens.clone()), forward, loss)?;
+        losses.first().map_or(Ok(0.0), Tensor::item)
+    }
+
+    /// Adds the gradients of parameters that two stages have up.
+    pub(super) fn sum_shared(&self, model: &dyn CausalLm) -> Result<()> {
+        let Some(ends) = &self.ends else { return Ok(()) };
+        let all = model.named_parameters().into_iter();
+        for (_, parameter) in all.filter(|(name, _)| self.shared.contains(name)) {
+            let sum = no_grad(|| match parameter.grad() {
+                Some(grad) => grad.detach().copy()?.contiguous(),
+                None => parameter.detach().zeros_like(),
+            })?;
+            ends.all_reduce(&sum, ReduceOp::Sum)?;
+            parameter.set_grad(Some(sum));
+        }
+        Ok(())
+    }
+
+    /// Tensors and numbers of all stages on the first one, in the order of stages; what a stage has again is left out.
+    /// Nothing on the others. Tensors go to a device one by one.
+    pub(super) fn collect(
+        &self,
+        own: Vec<(String, Tensor)>,
+        numbers: BTreeMap<String, f64>,
+        to: Device,
+    ) -> Result<Collected> {
+        if self.training.is_first() {
+            let (mut all, mut numbers) = (own, numbers);
+            for stage in 1..self.group.size() {
+                let told = self.listen(stage)?;
+                numbers.extend(told.numbers);
+                for (name, shape, dtype) in told.tensors {
+                    let tensor = self.room(&shape, dtype_of(&dtype)?)?;
+                    self.group.receive(&tensor, stage)?;
+                    all.push((name, tensor.to_device(to)?));
+                }
+            }
+            return Ok((all, numbers));
+        }
+        let own: Vec<(String, Tensor)> =
+            own.into_iter().filter(|(name, _)| !self.has_again(owner(name))).collect();
+        let told = |(name, t): &(String, Tensor)| {
+            (name.clone(), t.shape().to_vec(), t.dtype().to_string())
+        };
+        let told = Told { tensors: own.iter().map(told).collect(), numbers };
+        let text = serde_json::to_vec(&told).map_err(|error| Error::op(NAME, error.to_string()))?;
+        let device = self.group.device();
+        self.group.send(&Tensor::from_slice_on(&[text.len() as i64], &[1], device)?, 0)?;
+        self.group.send(&Tensor::from_slice_on(&text, &[text.len()], device)?, 0)?;
+        for (_, tensor) in own {
+            self.group.send(&tensor.detach().to_device(device)?.contiguous()?, 0)?;
+        }
+        Ok(Collected::default())
+    }
+
+    /// What a stage says that it will send.
+    fn listen(&self, stage: usize) -> Result<Told> {
+        let length = self.room(&[1], DType::I64)?;
+        self.group.receive(&length, stage)?;
+        let text = self.room(&[length.item()? as usize], DType::U8)?;
+        self.group.receive(&text, stage)?;
+        serde_json::from_slice(&text.to_vec::<u8>()?)
+            .map_err(|error| Error::op(NAME, format!("stage {stage}: {error}")))
+    }
+
+    fn room(&self, shape: &[usize], dtype: DType) -> Result<Tensor> {
+        no_grad(|| Tensor::empty(shape, (dtype, self.group.device())))
+    }
+
+    /// Gives all stages the values of the first.
+    pub(super) fn tell(&self, x: &Tensor) -> Result<()> {
+        self.group.broadcast(x, 0)
+    }
+}
+
+/// What a stage computes: batches come one after the other.
+fn forward<'a>(
+    model: &'a Arc<dyn CausalLm>,
+    own: &'a [&'a TokenBatch],
+    half: Option<DType>,
+) -> impl Fn(&Tensor) -> Result<Tensor> + 'a {
+    let next = Cell::new(0);
+    move |x| {
+        let at = next.replace(next.get() + 1);
+        in_half(half, || model.hidden(x, &Pass::Packed(&own[at].packed)))
+    }
+}
+
+/// The parameter whose state has this name.
+fn owner(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(owner, _)| owner)
+}
+
+fn dtype_of(name: &str) -> Result<DType> {
+    let known = [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64];
+    let found = known.into_iter().find(|dtype| dtype.to_string() == name);
+    found.ok_or_else(|| Error::op(NAME, format!("a stage sends {name}, which is not known")))
+}
