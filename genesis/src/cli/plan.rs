@@ -65,6 +65,9 @@ pub(super) struct Args {
     /// Give whole parameters up after a forward (ZeRO-3), or after the backward (ZeRO-2).
     #[arg(long, value_name = "BOOL")]
     reshard: Option<bool>,
+    /// In what parameters and gradients of fully sharded ranks travel: bf16, f32.
+    #[arg(long, value_enum, default_value_t = Width::Bf16)]
+    param_dtype: Width,
     /// Which collectives run beside the compute.
     #[arg(long, value_enum, default_value_t = Beside::Gathers)]
     overlap: Beside,
@@ -90,6 +93,15 @@ enum Beside {
     Gathers,
     /// Those, and reductions of sharded gradients.
     Full,
+}
+
+/// Values of `--param-dtype`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Width {
+    /// That of products.
+    Bf16,
+    /// That of weights.
+    F32,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -159,6 +171,7 @@ impl Args {
             recompute: self.recompute,
             zero_1: self.zero_1,
             reshard: self.reshard,
+            half_parameters: Some(self.param_dtype == Width::Bf16),
             overlap: Some(match self.overlap {
                 Beside::None => Overlap::None,
                 Beside::Gradients => Overlap::Gradients,
@@ -308,6 +321,7 @@ fn as_json(job: &Job, plan: &Plan) -> Value {
         "recompute": strategy.recompute,
         "zero_1": strategy.zero_1,
         "reshard": strategy.reshard,
+        "param_dtype": if strategy.half_parameters { "bf16" } else { "f32" },
         "step_ms": time.seconds * 1e3,
         "compute_ms": time.compute * 1e3,
         "optimizer_ms": time.optimizer * 1e3,

@@ -69,9 +69,11 @@ pub(super) struct Unit {
     pub(super) accumulate: f64,
     /// What packing gradients for an all-reduce takes.
     pub(super) pack: f64,
-    /// Collectives of [`Axis::Fsdp`], and of [`Axis::Dp`].
+    /// Collectives of [`Axis::Fsdp`]: gathers in the forward and in the backward, and reductions.
     pub(super) gather: f64,
+    pub(super) gather_again: f64,
     pub(super) reduce: f64,
+    /// The all-reduce over ranks that have the same part.
     pub(super) all_reduce: f64,
 }
 
@@ -107,11 +109,30 @@ pub(super) fn units(job: &Job, strategy: &Strategy) -> Units {
     let tp = strategy.mesh.tp as f64;
     let (model, cluster) = (&job.model, job.cluster());
     let costs = Costs { job, strategy, model, cluster, tokens, few: tokens / tp, tp };
-    Units {
-        embedding: costs.embedding(),
-        layer: costs.layer(),
-        head: costs.head(),
-        boundary: WIDE * costs.few * costs.channels(),
+    let [mut embedding, layer, mut head] = [costs.embedding(), costs.layer(), costs.head()];
+    if strategy.mesh.pp == 1 && strategy.mesh.fsdp > 1 {
+        // One unit that stays whole from the forward to the end of the backward.
+        let head_used = if model.is_tied { head.parameters } else { head.used };
+        let root =
+            costs.collectives([embedding.used + head_used, embedding.parameters + head_used, 2.0]);
+        embedding = Unit { gather_again: 0.0, ..root.onto(embedding) };
+        head = Unit { gather: 0.0, gather_again: 0.0, reduce: 0.0, all_reduce: 0.0, ..head };
+    }
+    let boundary = WIDE * costs.few * costs.channels();
+    Units { embedding, layer, head, boundary }
+}
+
+/// What the collectives of a unit take.
+struct Collectives {
+    gather: f64,
+    reduce: f64,
+    all_reduce: f64,
+}
+
+impl Collectives {
+    fn onto(self, unit: Unit) -> Unit {
+        let Collectives { gather, reduce, all_reduce } = self;
+        Unit { gather, gather_again: gather, reduce, all_reduce, ..unit }
     }
 }
 
@@ -226,8 +247,8 @@ impl Costs<'_> {
         let gradients = gpu.product(n, classes, c) + gpu.product(c, n, classes);
         let losses = match self.strategy.mesh.tp {
             1 => gpu.rates.start + 6.0 * n * classes / gpu.rates.cross_entropy,
-            // Some ten kernels in f32.
-            _ => 10.0 * self.moved(6.0 * n * classes),
+            // Some ten kernels in f32, of chunks whose logits are computed again.
+            _ => forward + 10.0 * self.moved(6.0 * n * classes),
         };
         let table = model.table() / self.tp;
         let norm = if model.biases == Biases::All { 2.0 * c } else { c };
@@ -254,31 +275,45 @@ impl Costs<'_> {
         };
         let mut backward = unit.backward;
         let copies = if mesh.fsdp > 1 {
-            // The gradients as rows of all ranks; the part of their sum to f32.
-            backward.compute += moved(2.0 * HALF * used + 6.0 * used / parts);
-            // The part to bf16; what was gathered, copied to its shape.
-            moved(6.0 * used / parts + 2.0 * HALF * used)
+            // The gradients as rows of all ranks, the part of their sum to f32; the part to what is gathered, and that
+            // copied to its shape. What is gathered in f32 is converted behind that.
+            let (width, wide) =
+                (self.width(), if self.strategy.half_parameters { 0.0 } else { 6.0 });
+            backward.compute += moved((2.0 * width + wide) * used + 6.0 * used / parts);
+            moved(6.0 * used / parts + (2.0 * width + wide) * used)
         } else {
             backward.compute += moved(6.0 * used);
             moved(6.0 * used)
         };
         let owned = unit.parameters / parts;
-        // FullyShard sums in the dtype of products, DistributedDataParallel in that of weights.
-        let width = if mesh.fsdp > 1 { HALF } else { WIDE };
-        let (fsdp, dp) = (self.span(Axis::Fsdp), self.span(Axis::Dp));
-        let buckets = match mesh.fsdp {
-            1 => (WIDE * owned / BUCKET).ceil().clamp(1.0, unit.matrices),
-            _ => 1.0,
-        };
+        let unit = self.collectives([used, unit.parameters, unit.matrices]).onto(unit);
         Unit {
             backward,
             copies,
             accumulate: moved(3.0 * WIDE * owned),
             pack: moved(2.0 * WIDE * owned),
-            gather: self.cluster.gather(fsdp, HALF * used),
-            reduce: self.cluster.gather(fsdp, HALF * used),
-            all_reduce: buckets * self.cluster.all_reduce(dp, width * owned / buckets),
             ..unit
         }
+    }
+
+    /// Bytes of an element of what [`Axis::Fsdp`] sends.
+    fn width(&self) -> f64 {
+        if self.strategy.half_parameters { HALF } else { WIDE }
+    }
+
+    /// The collectives of a unit that uses so many parameters and owns so many, in so many matrices.
+    fn collectives(&self, [used, owned, matrices]: [f64; 3]) -> Collectives {
+        let mesh = &self.strategy.mesh;
+        let (fsdp, replicas) = (self.span(Axis::Fsdp), mesh.replicas(self.job.gpus_per_node));
+        let sharded = self.cluster.gather(fsdp, self.width() * used);
+        let all_reduce = match mesh.fsdp {
+            1 => {
+                let bytes = WIDE * owned;
+                let buckets = (bytes / BUCKET).ceil().clamp(1.0, matrices);
+                buckets * self.cluster.all_reduce(replicas, bytes / buckets)
+            }
+            parts => self.cluster.all_reduce(replicas, self.width() * owned / parts as f64),
+        };
+        Collectives { gather: sharded, reduce: sharded, all_reduce }
     }
 }

@@ -177,9 +177,9 @@ mod tests {
 
     /// The newest rate of a case in FLOP/s or bytes/s.
     fn recorded(results: &str, case: &str) -> f64 {
-        let lines = results.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let rows = lines.filter(|row: &serde_json::Value| row["case"] == case);
-        let row = rows.last().unwrap_or_else(|| panic!("no row of {case}"));
+        let lines = results.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
+        let mut rows = lines.filter(|row: &serde_json::Value| row["case"] == case);
+        let row = rows.next().unwrap_or_else(|| panic!("no row of {case}"));
         let is_product = case.starts_with("matmul") || case.starts_with("attention");
         let (key, unit) = if is_product { ("tflops", 1e12) } else { ("gbs", 1e9) };
         row[key].as_f64().unwrap_or_else(|| panic!("{case} has no {key}")) * unit

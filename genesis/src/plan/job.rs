@@ -57,6 +57,9 @@ pub struct Strategy {
     pub zero_1: bool,
     /// Whether [`Axis::Fsdp`] gives whole parameters up after a forward (ZeRO-3), or only after the backward (ZeRO-2).
     pub reshard: bool,
+    /// Whether parameters and gradients of [`Axis::Fsdp`] travel in bf16
+    /// ([`FullyShardOptions::param_dtype`](crate::distributed::FullyShardOptions)), or in f32.
+    pub half_parameters: bool,
     /// Which collectives run beside the compute.
     pub overlap: Overlap,
 }
@@ -69,6 +72,7 @@ impl Default for Strategy {
             recompute: false,
             zero_1: false,
             reshard: true,
+            half_parameters: true,
             overlap: Overlap::Gathers,
         }
     }
@@ -150,12 +154,11 @@ impl Job {
         if mesh.pp > model.layers {
             return refused(format!("pp {} is more than {} layers", mesh.pp, model.layers));
         }
-        if mesh.pp > 1 && model.is_tied {
-            let why = "the head of the last stage is the embedding of the first";
-            return refused(format!("pp {}: {why}", mesh.pp));
-        }
-        if mesh.tp > 1 && model.biases == Biases::All {
-            return refused(format!("tp {}: layers of {} are not in parts", mesh.tp, model.name));
+        let cuts = [Axis::Fsdp, Axis::Tp, Axis::Pp];
+        let cut = cuts.into_iter().find(|&axis| mesh.along(axis) > 1);
+        if let (Some(axis), Biases::All) = (cut, model.biases) {
+            let (axis, n) = (axis.name(), mesh.along(axis));
+            return refused(format!("{axis} {n}: {} can't be shared out, but by dp", model.name));
         }
         let replicas = mesh.dp * mesh.fsdp;
         let of_microbatches = replicas.saturating_mul(strategy.microbatch);

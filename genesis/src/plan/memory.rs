@@ -37,14 +37,17 @@ pub struct Memory {
 /// Logits in memory at a time on a GPU where one rank has all classes, in bytes.
 const LOGITS: f64 = 160.0 * 1_048_576.0;
 
+/// Logits in memory at a time where ranks share classes.
+const SHARED_LOGITS: f64 = 134_217_728.0;
+
 /// What the loss of so many tokens takes: logits of a chunk of them and the gradient of what they are made of. Where
-/// ranks share classes all logits are there, with copies in f32.
+/// ranks share classes there are copies in f32.
 fn logits(job: &Job, strategy: &Strategy, tokens: f64) -> f64 {
     let own = tokens * job.model.vocabulary as f64 / strategy.mesh.tp as f64;
     let hidden = HALF * tokens * job.model.channels as f64;
     match strategy.mesh.tp {
-        1 => LOGITS.min(HALF * own) + hidden,
-        _ => (HALF + 4.0 * WIDE) * own + hidden,
+        1 => hidden + LOGITS.min(HALF * own),
+        _ => hidden + (HALF + 4.0 * WIDE) * SHARED_LOGITS.min(own),
     }
 }
 
@@ -80,7 +83,9 @@ fn of_stage(
     let (is_first, is_last) = (stage == 0, stage + 1 == mesh.pp);
     let of = |is_here: bool, bytes: f64| if is_here { bytes } else { 0.0 };
     let layer = units.layer.parameters;
-    let [table, head] = [units.embedding.parameters, units.head.parameters];
+    let table = units.embedding.parameters;
+    // A stage that has no embedding has a tied head of its own.
+    let head = if is_first { units.head.parameters } else { units.head.used };
     let whole = layers * layer + of(is_first, table) + of(is_last, head);
     let owned = whole / mesh.fsdp as f64;
     let shares = if strategy.zero_1 { mesh.dp as f64 } else { 1.0 };
@@ -98,13 +103,17 @@ fn of_stage(
     let backward = 2.0 * HALF * tokens * model.hidden as f64 / mesh.tp as f64;
     let used = layers * layer + of(is_last, units.head.used);
     let largest = layer.max(of(is_last, units.head.used)).max(of(is_first, table));
+    let width = if strategy.half_parameters { HALF } else { WIDE };
+    let root = if mesh.pp == 1 { table + units.head.parameters } else { 0.0 };
+    // What was gathered in f32 is converted for products.
+    let copied = if strategy.half_parameters { 0.0 } else { HALF * used };
     let parameters = match (mesh.fsdp > 1, strategy.reshard) {
-        // The unit at work and the next, the gradients of one and their rows.
-        (true, true) => largest * (2.0 * HALF + 2.0 * HALF),
-        (true, false) => HALF * whole + 2.0 * HALF * largest,
+        // The unit at work and the next, the gradients of one and their rows; the root, which stays.
+        (true, true) => width * (4.0 * largest + root) + copied,
+        (true, false) => width * (whole + 2.0 * largest) + copied,
         (false, _) => HALF * used,
     };
-    let bucket = if mesh.dp > 1 { WIDE * largest / mesh.fsdp as f64 } else { 0.0 };
+    let bucket = if mesh.dp * mesh.cp > 1 { WIDE * largest / mesh.fsdp as f64 } else { 0.0 };
     let logits = of(is_last, logits(job, strategy, tokens));
     let buffers = parameters + bucket + logits + backward;
     let most = match microbatches {

@@ -102,6 +102,17 @@ impl Mesh {
             Axis::Pp => self.tp * self.cp * self.fsdp * self.dp,
         };
         let size = self.along(axis);
+        Mesh::spread(inner, size, gpus_per_node)
+    }
+
+    /// Where the ranks are that have the same parts of the same parameters: those along `dp` and `cp`.
+    pub(super) fn replicas(&self, gpus_per_node: usize) -> Span {
+        let [dp, cp] = [Axis::Dp, Axis::Cp].map(|axis| self.span(axis, gpus_per_node));
+        Span { near: dp.near * cp.near, nodes: dp.nodes * cp.nodes }
+    }
+
+    /// Where `size` ranks are of which each is `inner` behind the one before.
+    fn spread(inner: usize, size: usize, gpus_per_node: usize) -> Span {
         // As many of each node as divide the group evenly, so that it never looks better than it is.
         let room = (gpus_per_node / inner.max(1)).clamp(1, size);
         let near = (1..=room).rev().find(|near| size.is_multiple_of(*near)).unwrap_or(1);

@@ -3,7 +3,7 @@
 //! ```text
 //! FSDP   gather of a unit started one unit ahead, forward and backward; reduce-scatter behind a unit's backward, in the
 //!        order of the compute but for Overlap::Full, and over dp an all-reduce of the part
-//! DDP    all-reduce of a unit's gradients started behind its backward, of the last microbatch only
+//! DDP    all-reduce of a unit's gradients started behind its backward, of the last microbatch only; of stages at the end
 //! TP     two all-gathers and two reduce-scatters a layer and direction, in the order of the compute
 //! CP     keys and values once round the ranks, with their gradients in the backward; in the order of the compute
 //! PP     1F1B: results and gradients exchanged with neighbours, in the order of the compute
@@ -53,7 +53,9 @@ const MOST_EVENTS: usize = 2_000_000;
 /// The parts of a stage, in the order of a forward.
 pub(super) fn stage_units(job: &Job, units: &Units, stage: usize, stages: usize) -> Vec<Unit> {
     let first = (stage == 0).then_some(units.embedding);
-    let last = (stage + 1 == stages).then_some(units.head);
+    // A stage that has no embedding has a tied head of its own.
+    let parameters = if stage == 0 { units.head.parameters } else { units.head.used };
+    let last = (stage + 1 == stages).then_some(Unit { parameters, ..units.head });
     let layers = std::iter::repeat_n(units.layer, job.layers_of(stage, stages));
     first.into_iter().chain(layers).chain(last).collect()
 }
@@ -94,7 +96,7 @@ fn total(job: &Job, strategy: &Strategy, units: &Units, usages: &[Usage]) -> Ste
     let mesh = &strategy.mesh;
     let end = usages.iter().map(|usage| usage.end).fold(0.0, f64::max);
     let ends: Vec<End> = (0..mesh.pp).map(|stage| End::of(job, strategy, units, stage)).collect();
-    let longest = ends.iter().map(|end| end.update + end.shared).fold(0.0, f64::max);
+    let longest = ends.iter().map(End::seconds).fold(0.0, f64::max);
     // The joint norm of gradients that lie on several ranks.
     let owners = mesh.fsdp * mesh.tp * mesh.pp;
     let near = owners.min(job.gpus_per_node);
@@ -108,7 +110,7 @@ fn total(job: &Job, strategy: &Strategy, units: &Units, usages: &[Usage]) -> Ste
         let share = 1.0 / usages.len() as f64;
         time.compute += share * (usage.compute + own.update);
         time.optimizer += share * own.update;
-        let waits = (end - usage.end) + (longest - own.update - own.shared);
+        let waits = (end - usage.end) + (longest - own.seconds());
         time.bubble += share * (usage.bubble + waits.max(0.0));
         let mut add = |axis: Axis, exposed: f64, all: f64| {
             time.exposed[axis as usize] += share * exposed;
@@ -118,6 +120,7 @@ fn total(job: &Job, strategy: &Strategy, units: &Units, usages: &[Usage]) -> Ste
             add(axis, usage.exposed[axis as usize], usage.communication[axis as usize]);
         }
         add(Axis::Dp, own.shared, own.shared);
+        add(Axis::Pp, own.tied, own.tied);
         if let Some(axis) = of_norm {
             add(axis, norm, norm);
         }
@@ -131,9 +134,15 @@ struct End {
     update: f64,
     /// What ranks that own parts of the state give each other.
     shared: f64,
+    /// The sum of the gradients of a table that the first and the last stage have.
+    tied: f64,
 }
 
 impl End {
+    fn seconds(&self) -> f64 {
+        self.update + self.shared + self.tied
+    }
+
     fn of(job: &Job, strategy: &Strategy, units: &Units, stage: usize) -> End {
         let mesh = &strategy.mesh;
         let rates = &job.gpu.rates;
@@ -146,11 +155,19 @@ impl End {
         let moved = 3.0 * WIDE * owned + 7.0 * WIDE * states;
         let update = 2.0 * matrices * rates.start + moved / rates.optimizer;
         let span = mesh.span(Axis::Dp, job.gpus_per_node);
+        let tied = match job.model.is_tied && mesh.pp > 1 && (stage == 0 || stage + 1 == mesh.pp) {
+            true => {
+                let near = if job.gpus > job.gpus_per_node { 1 } else { 2 };
+                let bytes = WIDE * units.embedding.parameters / mesh.fsdp as f64;
+                job.cluster().all_reduce(Span { near, nodes: 2 / near }, bytes)
+            }
+            false => 0.0,
+        };
         let shared = match strategy.zero_1 {
             true => matrices * job.cluster().broadcast(span, WIDE * owned / matrices.max(1.0)),
             false => 0.0,
         };
-        End { update, shared }
+        End { update, shared, tied }
     }
 }
 
@@ -210,6 +227,12 @@ impl Program<'_> {
             self.backward(n, parts);
             self.exchange([gradient_goes(n), None]);
         }
+        if self.has_replicas() && !self.is_sharded() && stages > 1 {
+            for unit in self.units.clone() {
+                self.ops.push(Op::Compute(unit.pack));
+                self.ops.push(Op::Inline(Axis::Dp, unit.all_reduce));
+            }
+        }
         for axis in [Axis::Fsdp, Axis::Dp] {
             if let Some(number) = self.started[axis as usize].checked_sub(1) {
                 self.ops.push(Op::Wait { axis, number });
@@ -227,6 +250,11 @@ impl Program<'_> {
 
     fn is_sharded(&self) -> bool {
         self.strategy.mesh.fsdp > 1
+    }
+
+    /// Whether other ranks have the same part of the same parameters.
+    fn has_replicas(&self) -> bool {
+        self.strategy.mesh.dp * self.strategy.mesh.cp > 1
     }
 
     fn pass(&mut self, pass: Pass) {
@@ -253,23 +281,29 @@ impl Program<'_> {
             return self.pass(all);
         }
         let units = self.units.clone();
-        self.gathered(&units, |program, unit| program.pass(unit.forward));
+        let gather = |unit: &Unit| unit.gather;
+        self.gathered(&units, gather, |program, unit| program.pass(unit.forward));
     }
 
     /// Does something with each unit while its parameters are whole.
-    fn gathered(&mut self, units: &[Unit], mut of: impl FnMut(&mut Self, &Unit)) {
+    fn gathered(
+        &mut self,
+        units: &[Unit],
+        gather: impl Fn(&Unit) -> f64,
+        mut of: impl FnMut(&mut Self, &Unit),
+    ) {
         let is_ahead = self.strategy.overlap >= Overlap::Gathers;
         let mut ahead = None;
         for (at, unit) in units.iter().enumerate() {
             if is_ahead {
                 let number = match ahead {
                     Some(number) => number,
-                    None => self.start(Axis::Fsdp, unit.gather, None),
+                    None => self.start(Axis::Fsdp, gather(unit), None),
                 };
-                ahead = units.get(at + 1).map(|next| self.start(Axis::Fsdp, next.gather, None));
+                ahead = units.get(at + 1).map(|next| self.start(Axis::Fsdp, gather(next), None));
                 self.ops.push(Op::Wait { axis: Axis::Fsdp, number });
             } else {
-                self.ops.push(Op::Inline(Axis::Fsdp, unit.gather));
+                self.ops.push(Op::Inline(Axis::Fsdp, gather(unit)));
             }
             self.ops.push(Op::Compute(unit.copies));
             of(self, unit);
@@ -280,7 +314,8 @@ impl Program<'_> {
     fn backward(&mut self, number: usize, parts: usize) {
         let is_last = number + 1 == parts;
         let is_sharded = self.is_sharded();
-        let reduces = self.strategy.mesh.dp > 1 && (is_last || is_sharded);
+        let is_at_once = self.strategy.mesh.pp == 1 && is_last;
+        let reduces = self.has_replicas() && (is_at_once || is_sharded);
         let backward = |program: &mut Self, unit: &Unit| {
             let mut pass = unit.backward;
             // Embedding and head are not computed again.
@@ -299,7 +334,7 @@ impl Program<'_> {
         }
         let units: Vec<Unit> = self.units.iter().rev().copied().collect();
         match is_sharded && self.strategy.reshard {
-            true => self.gathered(&units, backward),
+            true => self.gathered(&units, |unit| unit.gather_again, backward),
             false => units.iter().for_each(|unit| backward(self, unit)),
         }
     }
@@ -381,6 +416,7 @@ mod tests {
             forward: pass(4.0),
             backward: pass(8.0),
             gather: 1.0,
+            gather_again: 1.0,
             reduce: 2.0,
             ..Unit::default()
         };

@@ -24,6 +24,8 @@ pub struct Given {
     pub zero_1: Option<bool>,
     /// Whether whole parameters are given up after a forward.
     pub reshard: Option<bool>,
+    /// Whether what fully sharded ranks send is in bf16; it is where it is not given.
+    pub half_parameters: Option<bool>,
     /// Which collectives run beside the compute; [`Overlap::Gathers`] where it is not given.
     pub overlap: Option<Overlap>,
 }
@@ -175,11 +177,20 @@ fn strategies(given: &Given, mesh: Mesh, microbatch: usize) -> Vec<Strategy> {
     };
     let can_shard = mesh.dp > 1 && mesh.fsdp == 1;
     let overlap = given.overlap.unwrap_or(Overlap::Gathers);
+    let half_parameters = given.half_parameters.unwrap_or(true);
     let mut found = Vec::new();
     for recompute in both(given.recompute, true, false) {
         for zero_1 in both(given.zero_1, can_shard, false) {
             for reshard in both(given.reshard, mesh.fsdp > 1, true) {
-                found.push(Strategy { mesh, microbatch, recompute, zero_1, reshard, overlap });
+                let own = Strategy {
+                    mesh,
+                    microbatch,
+                    recompute,
+                    zero_1,
+                    reshard,
+                    ..Strategy::default()
+                };
+                found.push(Strategy { half_parameters, overlap, ..own });
             }
         }
     }
@@ -234,4 +245,43 @@ pub fn mesh_of(axes: [Option<usize>; 5]) -> Option<Mesh> {
         cp: along(Axis::Cp),
         pp: along(Axis::Pp),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Gpu, ModelShape, Network};
+
+    #[test]
+    fn divisors_are_all_and_in_order() {
+        assert_eq!(divisors(1), [1]);
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(97), [1, 97]);
+    }
+
+    /// A search that stopped at a bound over the time itself would leave out what is faster.
+    #[test]
+    fn no_step_is_shorter_than_its_bound() {
+        let job = Job {
+            model: ModelShape::named("Llama-3-8B").expect("a built-in shape"),
+            gpu: Gpu::H200,
+            gpus: 16,
+            gpus_per_node: 8,
+            network: Network::ETHERNET_100,
+            batch: 16,
+            sequence: 4096,
+        };
+        let mut count = 0;
+        for mesh in meshes(&job) {
+            for microbatch in microbatches(&job, &Given::default(), mesh) {
+                for strategy in strategies(&Given::default(), mesh, microbatch) {
+                    let Ok(plan) = simulate(&job, &strategy) else { continue };
+                    let bound = bound(&job, &strategy, &units(&job, &strategy), plan.microbatches);
+                    assert!(bound <= plan.time.seconds * (1.0 + 1e-9), "{strategy:?}: {bound}");
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 500, "{count} strategies");
+    }
 }
