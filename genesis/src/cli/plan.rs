@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// What joins nodes: nvlink, ib-400 (a GPU), ethernet-100 (a node).
     #[arg(long, default_value = "ib-400")]
     network: String,
-    /// Data parallel ranks; of axes that are not given while others are, 1.
+    /// Data parallel ranks; what is left over where other axes are given.
     #[arg(long, value_name = "N")]
     dp: Option<usize>,
     /// Ranks that share parameters, gradients and state.
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let model = args.model()?;
     if let [gpus] = args.gpus[..] {
         let job = args.job(&model, gpus)?;
-        let plans = search(&job, &args.given(), args.best)?;
+        let plans = search(&job, &args.given(gpus), args.best)?;
         return match args.json {
             true => say(plans.iter().map(|plan| as_json(&job, plan)).collect::<Value>()),
             false => say(table(&job, &plans)),
@@ -119,7 +119,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let jobs = args.gpus.iter().map(|&gpus| args.job(&model, gpus));
     let jobs = jobs.collect::<Result<Vec<Job>, Failure>>()?;
-    let found: Vec<_> = jobs.iter().map(|job| (job, search(job, &args.given(), 1))).collect();
+    let found: Vec<_> =
+        jobs.iter().map(|job| (job, search(job, &args.given(job.gpus), 1))).collect();
     if args.json {
         let row = |(job, plans): &(&Job, genesis::Result<Vec<Plan>>)| match plans {
             Ok(plans) => as_json(job, &plans[0]),
@@ -164,9 +165,9 @@ impl Args {
         })
     }
 
-    fn given(&self) -> Given {
+    fn given(&self, gpus: usize) -> Given {
         Given {
-            mesh: mesh_of([self.dp, self.fsdp, self.tp, self.cp, self.pp]),
+            mesh: mesh_of([self.dp, self.fsdp, self.tp, self.cp, self.pp], gpus),
             microbatch: self.microbatch,
             recompute: self.recompute,
             zero_1: self.zero_1,

@@ -233,18 +233,18 @@ fn of_microbatch(unit: &Unit, strategy: &Strategy) -> f64 {
     unit.forward.seconds() + unit.backward.seconds() + again.seconds()
 }
 
-/// The axes of a mesh that are given, as the command line has them: the others have one rank.
+/// The mesh of so many GPUs whose axes are given, in the order of [`Axis::ALL`], as those of `genesis sft` are: others have one
+/// rank, but for `dp`, which has what is left over.
 ///
 /// None where no axis is given.
-pub fn mesh_of(axes: [Option<usize>; 5]) -> Option<Mesh> {
+pub fn mesh_of(axes: [Option<usize>; 5], gpus: usize) -> Option<Mesh> {
+    axes.iter().find(|axis| axis.is_some())?;
     let along = |axis: Axis| axes[axis as usize].unwrap_or(1);
-    axes.iter().any(Option::is_some).then(|| Mesh {
-        dp: along(Axis::Dp),
-        fsdp: along(Axis::Fsdp),
-        tp: along(Axis::Tp),
-        cp: along(Axis::Cp),
-        pp: along(Axis::Pp),
-    })
+    let [fsdp, tp, cp, pp] = [Axis::Fsdp, Axis::Tp, Axis::Cp, Axis::Pp].map(along);
+    let parts = [tp, cp, pp].iter().try_fold(fsdp, |all, n| all.checked_mul(*n));
+    let left = parts.filter(|&parts| parts > 0 && gpus.is_multiple_of(parts));
+    let dp = axes[Axis::Dp as usize].or(left.map(|parts| gpus / parts)).unwrap_or(1);
+    Some(Mesh { dp, fsdp, tp, cp, pp })
 }
 
 #[cfg(test)]
@@ -257,6 +257,16 @@ mod tests {
         assert_eq!(divisors(1), [1]);
         assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
         assert_eq!(divisors(97), [1, 97]);
+    }
+
+    #[test]
+    fn data_parallel_ranks_are_what_is_left_over() {
+        let mesh = |axes, gpus| mesh_of(axes, gpus).map(|mesh| mesh.to_string());
+        assert_eq!(mesh([None; 5], 8), None);
+        assert_eq!(mesh([None, Some(2), Some(2), None, None], 16).unwrap(), "dp 4, fsdp 2, tp 2");
+        assert_eq!(mesh([Some(2), Some(2), None, None, None], 16).unwrap(), "dp 2, fsdp 2");
+        assert_eq!(mesh([None, None, Some(3), None, None], 16).unwrap(), "tp 3");
+        assert!(mesh([None, Some(usize::MAX), Some(2), None, None], 16).is_some());
     }
 
     /// A search that stopped at a bound over the time itself would leave out what is faster.
