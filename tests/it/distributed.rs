@@ -7,6 +7,7 @@
 
 mod common;
 mod language;
+mod parallel;
 mod ranks;
 mod sharded;
 mod stages;
@@ -352,6 +353,22 @@ fn checkpoints_in_parts() -> anyhow::Result<()> {
 #[test]
 fn ranks_train_a_language_model_as_one() -> anyhow::Result<()> {
     Launch::new(2, "language::training").pass()
+}
+
+#[test]
+fn processors_have_collectives_too() -> anyhow::Result<()> {
+    Launch { has_gpu: false, ..Launch::new(3, "parallel::processors") }.pass()
+}
+
+/// On processors: a virtual GPU would take minutes.
+#[test]
+fn every_mesh_trains_as_one_rank() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    for ranks in [2, 4, 8] {
+        let launch = Launch::new(ranks, "parallel::meshes");
+        Launch { cache: Some(folder.path().into()), has_gpu: false, ..launch }.pass()?;
+    }
+    Ok(())
 }
 
 #[test]

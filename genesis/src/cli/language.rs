@@ -146,7 +146,9 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
         let plan = plan_memory(options, path.as_deref(), device)?;
         return lines.end().and_then(|()| tell(plan, device, flags.json));
     }
-    let start = Start::open(options, path.as_deref(), device)?;
+    let is_cut = group.is_some() && options.has_parts();
+    let to = if is_cut { Device::Cpu } else { device };
+    let start = Start::open(options, path.as_deref(), to)?;
     let all = start.model.parameters();
     let count = |trained: bool| -> usize {
         all.iter().filter(|p| !trained || p.requires_grad()).map(genesis::Tensor::numel).sum()
@@ -190,11 +192,14 @@ fn ranks(flags: &Flags) -> Result<Option<ProcessGroup>, Failure> {
     if flags.dry_run || World::from_env()?.size == 1 {
         return Ok(None);
     }
-    if let Some(name) = &flags.device {
-        let what = format!("--device {name}: each of several ranks has the GPU of its number");
-        return Err(Failure::Message(what));
+    match flags.device.as_deref() {
+        None => Ok(Some(distributed::init()?)),
+        Some("cpu") => Ok(Some(distributed::init_world(World::from_env()?, Device::Cpu)?)),
+        Some(name) => {
+            let what = format!("--device {name}: each of several ranks has the GPU of its number");
+            Err(Failure::Message(what))
+        }
     }
-    Ok(Some(distributed::init()?))
 }
 
 /// Tells what memory a run will need.

@@ -65,6 +65,11 @@ impl ProcessGroup {
     #[track_caller]
     pub fn reduce(&self, x: &Tensor, op: ReduceOp, root: usize) -> Result<()> {
         self.check_rank("reduce", root)?;
+        if matches!(self.shared.backend, Backend::Host(_)) {
+            let sum = x.detach().copy()?.contiguous()?;
+            self.all_reduce_in_order(&sum, op)?;
+            return if self.rank() == root { x.copy_(&sum) } else { Ok(()) };
+        }
         let operands = Operands { name: "reduce", reads: &[], writes: &[x] };
         self.run(&operands, |of, stream| Ok(of.reduce(span(x)?, span(x)?, op, root, stream)?))
     }
@@ -77,6 +82,10 @@ impl ProcessGroup {
     pub fn broadcast(&self, x: &Tensor, root: usize) -> Result<()> {
         self.check_rank("broadcast", root)?;
         let operands = Operands { name: "broadcast", reads: &[], writes: &[x] };
+        if let Backend::Host(host) = &self.shared.backend {
+            self.check(&operands)?;
+            return host.broadcast(x, root);
+        }
         self.run(&operands, |of, stream| Ok(of.broadcast(span(x)?, root, stream)?))
     }
 
@@ -102,8 +111,13 @@ impl ProcessGroup {
         let x = &x.detach().contiguous()?;
         self.check_parts("all_gather", x, all)?;
         let operands = Operands { name: "all_gather", reads: &[x], writes: &[all] };
-        if matches!(self.shared.backend, Backend::Alone) {
-            return all.copy_(&x.reshape(all.shape())?);
+        match &self.shared.backend {
+            Backend::Alone => return all.copy_(&x.reshape(all.shape())?),
+            Backend::Host(host) => {
+                self.check(&operands)?;
+                return host.all_gather(x, all);
+            }
+            Backend::Nccl(_) => {}
         }
         self.run(&operands, |of, stream| Ok(of.all_gather(span(x)?, span(all)?, stream)?))
     }
@@ -114,7 +128,7 @@ impl ProcessGroup {
     /// As [`ProcessGroup::all_gather`].
     #[track_caller]
     pub fn all_gather_async(&self, x: &Tensor) -> Result<Work> {
-        if matches!(self.shared.backend, Backend::Alone) {
+        if matches!(self.shared.backend, Backend::Alone | Backend::Host(_)) {
             return Ok(Work::done(vec![self.all_gather(x)?]));
         }
         let x = &x.detach().contiguous()?;
@@ -211,6 +225,14 @@ impl ProcessGroup {
             return x.copy();
         }
         let operands = Operands { name: "all_to_all", reads: &[x], writes: &[out] };
+        if let Backend::Host(host) = &self.shared.backend {
+            self.check(&operands)?;
+            let (from, to) = (parts(x, gives)?, parts(out, takes)?);
+            let gives: Vec<_> = from.iter().enumerate().map(|(rank, part)| (part, rank)).collect();
+            let takes: Vec<_> = to.iter().enumerate().map(|(rank, part)| (part, rank)).collect();
+            host.exchange(&gives, &takes)?;
+            return Ok(out.clone());
+        }
         self.run(&operands, |of, stream| {
             let (from, to) = (parts(x, gives)?, parts(out, takes)?);
             let sends =
@@ -232,6 +254,10 @@ impl ProcessGroup {
         self.check_peer("send", to)?;
         let x = &x.detach().contiguous()?;
         let operands = Operands { name: "send", reads: &[x], writes: &[] };
+        if let Backend::Host(host) = &self.shared.backend {
+            self.check(&operands)?;
+            return host.exchange(&[(x, to)], &[]);
+        }
         self.run(&operands, |of, stream| Ok(of.exchange(&[Transfer::Send(span(x)?, to)], stream)?))
     }
 
@@ -244,6 +270,10 @@ impl ProcessGroup {
     pub fn receive(&self, x: &Tensor, from: usize) -> Result<()> {
         self.check_peer("receive", from)?;
         let operands = Operands { name: "receive", reads: &[], writes: &[x] };
+        if let Backend::Host(host) = &self.shared.backend {
+            self.check(&operands)?;
+            return host.exchange(&[], &[(x, from)]);
+        }
         self.run(&operands, |of, stream| {
             Ok(of.exchange(&[Transfer::Receive(span(x)?, from)], stream)?)
         })
@@ -263,6 +293,11 @@ impl ProcessGroup {
         let reads: Vec<&Tensor> = reads.iter().collect();
         let writes: Vec<&Tensor> = takes.iter().map(|(x, _)| *x).collect();
         let operands = Operands { name: "exchange", reads: &reads, writes: &writes };
+        if let Backend::Host(host) = &self.shared.backend {
+            self.check(&operands)?;
+            let gives: Vec<_> = reads.iter().zip(gives).map(|(x, (_, to))| (*x, *to)).collect();
+            return host.exchange(&gives, takes);
+        }
         self.run(&operands, |of, stream| {
             let sends =
                 reads.iter().zip(gives).map(|(x, (_, to))| Ok(Transfer::Send(span(x)?, *to)));
@@ -279,6 +314,9 @@ impl ProcessGroup {
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         let here = Tensor::zeros(&[1], (genesis_kernel::ir::DType::F32, self.device()))?;
+        if matches!(self.shared.backend, Backend::Host(_)) {
+            return self.all_reduce_in_order(&here, ReduceOp::Sum);
+        }
         let operands = Operands { name: "barrier", reads: &[], writes: &[&here] };
         self.run(&operands, |of, stream| {
             Ok(of.all_reduce(span(&here)?, span(&here)?, ReduceOp::Sum, stream)?)
@@ -296,6 +334,10 @@ impl ProcessGroup {
         self.check(operands)?;
         match &self.shared.backend {
             Backend::Alone => Ok(()),
+            Backend::Host(_) => {
+                let message = "is not built for processors";
+                Err(Error::op(operands.name, message))
+            }
             Backend::Nccl(of) => {
                 self.note(operands, &self.device().stream(), |stream| call(of, stream))
             }

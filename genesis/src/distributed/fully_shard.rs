@@ -17,8 +17,8 @@ use super::unit::{Groups, Unit, Whole};
 use crate::autograd::{Context, Function, Rebuilt, giving_up, no_grad};
 use crate::error::Result;
 use crate::nn::{
-    Buffer, Cut, Layer, Module, Parameter, Replacement, Shard, Training, Visitor, VisitorMut, buffers,
-    handles, replace,
+    Buffer, Cut, Layer, Module, Parameter, Replacement, Shard, Training, Visitor, VisitorMut,
+    buffers, handles, replace,
 };
 use crate::tensor::Tensor;
 
@@ -80,6 +80,8 @@ pub struct FullyShard<M> {
     shards: Vec<(String, Parameter)>,
     /// The parts of a [`FullyShard`] inside, which gathers them itself.
     inner: Vec<(String, Parameter)>,
+    /// The module's order: the next of `shards`, or of `inner`.
+    is_own: Vec<bool>,
     buffers: Vec<(String, Buffer)>,
     empty: Vec<Tensor>,
     unit: Arc<Unit>,
@@ -110,11 +112,14 @@ impl<M: Module> FullyShard<M> {
 
     fn over(module: M, groups: Groups, options: FullyShardOptions) -> Result<Self> {
         let mut module = module;
-        let (inner, all): (Vec<_>, Vec<_>) =
-            handles(&module).into_iter().partition(|(_, parameter)| is_flat(parameter));
-        let (mut shards, mut wholes, mut empty, mut out) = (vec![], vec![], vec![], vec![]);
         // A parameter without elements stands for one that another rank has.
-        for (name, parameter) in all.iter().filter(|(_, parameter)| parameter.numel() > 0) {
+        let mut there = handles(&module);
+        there.retain(|(_, parameter)| parameter.numel() > 0);
+        let is_own = there.iter().map(|(_, parameter)| !is_flat(parameter)).collect();
+        let (inner, all): (Vec<_>, Vec<_>) =
+            there.into_iter().partition(|(_, parameter)| is_flat(parameter));
+        let (mut shards, mut wholes, mut empty, mut out) = (vec![], vec![], vec![], vec![]);
+        for (name, parameter) in &all {
             let (whole, shard) = Whole::cut(parameter, &groups, options.param_dtype)?;
             let at = (parameter.dtype(), groups.shards.device());
             let placeholder = Tensor::empty(&[0], at)?.requires_grad_(false)?;
@@ -124,6 +129,13 @@ impl<M: Module> FullyShard<M> {
             wholes.push(whole);
             empty.push(placeholder);
         }
+        let device = groups.shards.device();
+        for (_, buffer) in module.named_buffers() {
+            if buffer.device() != device {
+                let whole = Some(buffer.to_device(device)?);
+                out.push(Replacement { old: buffer, whole, quantized: None });
+            }
+        }
         replace(&mut module, &out);
         for (_, buffer) in module.named_buffers() {
             groups.shards.broadcast(&buffer, 0)?;
@@ -132,7 +144,18 @@ impl<M: Module> FullyShard<M> {
         let unit = Arc::new(Unit::new(groups, wholes, options.reduce_dtype));
         let (training, trains) = (Training::default(), AtomicBool::new(true));
         let module = Mutex::new(module);
-        Ok(FullyShard { module, shards, inner, buffers, empty, unit, options, training, trains })
+        Ok(FullyShard {
+            module,
+            shards,
+            inner,
+            is_own,
+            buffers,
+            empty,
+            unit,
+            options,
+            training,
+            trains,
+        })
     }
 
     /// Lets the parameters of the next module, which is called right after this one, be gathered while this one
@@ -281,7 +304,12 @@ impl<M: Layer> Layer for FullyShard<M> {
 
 impl<M: Module> Module for FullyShard<M> {
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        self.shards.iter().chain(&self.inner).for_each(|(name, shard)| visitor.part(name, shard));
+        let (mut own, mut inner) = (self.shards.iter(), self.inner.iter());
+        for &is_own in &self.is_own {
+            if let Some((name, shard)) = if is_own { own.next() } else { inner.next() } {
+                visitor.part(name, shard);
+            }
+        }
         self.buffers.iter().for_each(|(name, buffer)| visitor.part(name, buffer));
         visitor.part("", &self.training);
     }
@@ -292,8 +320,10 @@ impl<M: Module> Module for FullyShard<M> {
         let old: Vec<Tensor> = self.inner.iter().map(|(_, shard)| shard.tensor().clone()).collect();
         self.inner.iter_mut().for_each(|(name, shard)| visitor.part(name, shard));
         let changed = old.into_iter().zip(&self.inner).filter(|(old, (_, new))| !new.is_same(old));
-        let of = |(old, (_, new)): (Tensor, &(String, Parameter))| {
-            Replacement { old, whole: Some(new.tensor().clone()), quantized: None }
+        let of = |(old, (_, new)): (Tensor, &(String, Parameter))| Replacement {
+            old,
+            whole: Some(new.tensor().clone()),
+            quantized: None,
         };
         // The module inside has them too.
         let changed: Vec<Replacement> = changed.map(of).collect();

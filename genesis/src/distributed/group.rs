@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use genesis_kernel::runtime::nccl::{Communicator, UniqueId};
 use genesis_kernel::runtime::{Device, Stream};
 
+use super::host::Host;
 use super::recorder::Recorder;
 use super::shared::{Backend, Shared};
 use super::store::Store;
@@ -29,12 +31,23 @@ pub struct ProcessGroup {
 #[derive(Debug)]
 struct Last(Arc<Shared>);
 
+/// The rank that holds the store waits so long for the others, which may read in it still.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Drop for Last {
     fn drop(&mut self) {
-        if let Backend::Nccl(_) = self.0.backend {
-            // If the device failed there is nothing to wait for.
-            let _ = self.0.device.stream().synchronize();
-            let _ = self.0.stream.synchronize();
+        match &self.0.backend {
+            Backend::Alone => {}
+            Backend::Nccl(_) => {
+                // If the device failed there is nothing to wait for.
+                let _ = self.0.device.stream().synchronize();
+                let _ = self.0.stream.synchronize();
+            }
+            // Parts of the world end before it does.
+            Backend::Host(host) if self.0.ranks.len() == self.0.world.size => {
+                host.leave(PATIENCE.min(self.0.world.timeout));
+            }
+            Backend::Host(_) => {}
         }
     }
 }
@@ -56,7 +69,8 @@ pub fn init() -> Result<ProcessGroup> {
     init_world(world, device)
 }
 
-/// [`init`] for a world and a device of one's own choice.
+/// [`init`] for a world and a device of one's own choice. Several ranks may be of processors: their collectives, over the
+/// store, are for small models.
 ///
 /// # Errors
 /// As [`init`].
@@ -66,8 +80,11 @@ pub fn init_world(world: World, device: Device) -> Result<ProcessGroup> {
         (Backend::Alone, None)
     } else {
         let store = Store::new(&world)?;
-        let communicator = join(&world, &store, device)?;
-        (Backend::Nccl(communicator), Some(Arc::new(store)))
+        let backend = match device.is_cuda() {
+            true => Backend::Nccl(join(&world, &store, device)?),
+            false => Backend::Host(Host::new(&world, "world", (world.rank, world.size))?),
+        };
+        (backend, Some(Arc::new(store)))
     };
     let (ranks, rank) = ((0..world.size).collect(), world.rank);
     ProcessGroup::over(world, "world".to_owned(), (ranks, rank), device, backend, store)
@@ -116,7 +133,7 @@ impl ProcessGroup {
         // What other ranks wait for comes first.
         const URGENT: i32 = -1;
         let stream = match backend {
-            Backend::Alone => device.stream(),
+            Backend::Alone | Backend::Host(_) => device.stream(),
             Backend::Nccl(_) => Stream::with_priority(device, URGENT)?,
         };
         let (recorder, splits) = (Recorder::default(), AtomicU64::new(0));
@@ -130,7 +147,9 @@ impl ProcessGroup {
             })?;
         }
         let last = Arc::new(Last(shared.clone()));
-        Ok(ProcessGroup { shared, is_ordered: false, _last: last })
+        // Processors add in the order of ranks, and in no other.
+        let is_ordered = matches!(shared.backend, Backend::Host(_));
+        Ok(ProcessGroup { shared, is_ordered, _last: last })
     }
 
     /// This process in the group.
@@ -175,6 +194,13 @@ impl ProcessGroup {
         let place = members.iter().position(|&member| member == self.rank());
         let split = match &self.shared.backend {
             Backend::Alone => color.map(|_| Backend::Alone),
+            Backend::Host(_) => match (color, place) {
+                (Some(color), Some(place)) => {
+                    let of = (place, members.len());
+                    Some(Backend::Host(Host::new(&self.shared.world, &name(color), of)?))
+                }
+                _ => None,
+            },
             Backend::Nccl(communicator) => {
                 let place = (place.unwrap_or(0), members.len());
                 communicator.split(color, place.0, place)?.map(Backend::Nccl)

@@ -21,6 +21,7 @@
 //! | `world` | which process this is, by the variables of launchers |
 //! | `store` | keys and values that rank 0 holds, over TCP |
 //! | `group`, `shared`, `collective` | a process group and its collectives: NCCL's on GPUs; a group of one process needs none |
+//! | `host` | collectives of processors, over the store |
 //! | `work` | a collective that runs beside what the current stream is given |
 //! | `recorder`, `watch` | the last collectives of each rank, and who is missing when one does not end |
 //! | `mesh` | ranks along named axes |
@@ -46,6 +47,7 @@ mod ddp;
 mod fully_shard;
 pub mod functional;
 mod group;
+mod host;
 mod mesh;
 mod ordered;
 mod parts;

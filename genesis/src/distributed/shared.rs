@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use genesis_kernel::runtime::nccl::Communicator;
 use genesis_kernel::runtime::{Device, Stream};
 
+use super::host::Host;
 use super::recorder::Recorder;
 use super::store::Store;
 use super::world::World;
@@ -17,6 +18,8 @@ pub(super) enum Backend {
     Alone,
     /// GPUs.
     Nccl(Communicator),
+    /// Processors.
+    Host(Host),
 }
 
 /// What all clones of a group share.

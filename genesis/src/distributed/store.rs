@@ -24,6 +24,8 @@ enum Request {
     Get = 1,
     /// Adds to a number, and gives what it was.
     Add = 2,
+    /// Removes a key, and gives what its value was.
+    Remove = 3,
 }
 
 /// The values, and who waits for them.
@@ -111,6 +113,11 @@ impl Store {
         Ok(number(&value.unwrap_or_default()))
     }
 
+    /// Removes a key, and gives what its value was.
+    pub(super) fn remove(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        self.ask(Request::Remove, key, &[])
+    }
+
     fn ask(&self, request: Request, key: &str, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let answer = ask(&mut lock(&self.connection), request, key, value);
         answer.map_err(|why| refuse(format!("rank 0, which holds the store, is gone: {why}")))
@@ -184,6 +191,7 @@ fn answer_all(mut connection: TcpStream, values: &Values) -> io::Result<()> {
                 Some(Vec::new())
             }
             r if r == Request::Get as u8 => values.wait(&key, number(&value) as u64),
+            r if r == Request::Remove as u8 => lock(&values.map).remove(&key),
             r if r == Request::Add as u8 => Some(values.add(key, number(&value))),
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no such request")),
         };

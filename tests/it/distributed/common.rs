@@ -11,11 +11,16 @@ pub(super) const SLOWER: &str = "GENESIS_TEST_SLOWER";
 
 /// The group, with a timeout that a test can wait for.
 pub(super) fn group(seconds: u64) -> Result<ProcessGroup> {
+    group_of(seconds, Device::Cuda(0))
+}
+
+/// [`group`] of ranks with another device.
+pub(super) fn group_of(seconds: u64, device: Device) -> Result<ProcessGroup> {
     let slower = std::env::var(SLOWER).ok().and_then(|text| text.parse::<u64>().ok());
     // What waits long already has time enough.
     let seconds = if seconds < 10 { seconds * slower.unwrap_or(1) } else { seconds };
     let world = World { timeout: Duration::from_secs(seconds), ..World::from_env()? };
-    init_world(world, Device::Cuda(0))
+    init_world(world, device)
 }
 
 pub(super) fn read(x: &Tensor) -> Result<Vec<f32>> {

@@ -6,8 +6,9 @@ use genesis_kernel::ir::DType;
 use serde_json::json;
 
 use super::lesson::{Lesson, Preferences};
-use super::ranks::{Own, Ranks};
+use super::ranks::Ranks;
 use super::start::Start;
+use super::turns;
 use crate::autograd::no_grad;
 use crate::data::DataLoader;
 use crate::error::Result;
@@ -52,8 +53,7 @@ pub(super) fn evaluate<L: Lesson>(
         }
         count += some.iter().map(L::count).sum::<usize>();
         tokens += some.iter().map(|batch| batch.tokens().learned()).sum::<usize>();
-        let own = ranks.map_or_else(|| some.iter().map(Own::of).collect(), |r| r.own(&some));
-        for own in own {
+        for own in turns::own(&some, ranks) {
             if let Some(stages) = ranks.and_then(|ranks| ranks.stages.as_ref()) {
                 let found = stages.evaluate(model, own.batch.tokens(), half)?;
                 sum += if own.counts() { found } else { 0.0 };

@@ -61,11 +61,11 @@ impl Layout {
         };
         if !fits {
             let product = whole.map_or("too many".to_owned(), |whole| whole.to_string());
-            let relation = if dp.is_some() { "there are" } else { "no divisor of the" };
-            return refuse(format!(
-                "{} make {product} ranks, {relation} {ranks} that were started",
-                told.join(", ")
-            ));
+            let needed = match dp {
+                Some(_) => format!("{product} ranks are needed"),
+                None => format!("a multiple of {product} ranks is needed"),
+            };
+            return refuse(format!("{}: {needed}, {ranks} were started", told.join(", ")));
         }
         let dp = ranks / parts.unwrap_or(1).max(1);
         let layout = Layout([pp, dp, fsdp, cp, tp]);
@@ -105,6 +105,22 @@ impl Layout {
     /// How many ranks take other batches.
     pub(super) fn data(self) -> usize {
         self.along(Axis::Data) * self.along(Axis::Shard)
+    }
+}
+
+impl Options {
+    /// Refuses numbers of ranks that do not multiply up to those that were started, and combinations that are not built.
+    ///
+    /// # Errors
+    /// That names the numbers, or what is not built and why.
+    pub fn check_ranks(&self, ranks: usize) -> Result<()> {
+        Layout::of(self, ranks).map(drop)
+    }
+
+    /// Whether ranks have parts of the model: it is loaded into the memory of the host then, and each rank's device gets what
+    /// it has.
+    pub fn has_parts(&self) -> bool {
+        [self.fsdp, self.tp, self.pp].into_iter().flatten().any(|count| count > 1)
     }
 }
 
@@ -192,7 +208,10 @@ mod tests {
 
     #[test]
     fn what_is_left_over_is_data_parallel() {
-        assert_eq!(layout(8, |of| (of.tp, of.pp) = (Some(2), Some(2))), Ok(Layout([2, 2, 1, 1, 2])));
+        assert_eq!(
+            layout(8, |of| (of.tp, of.pp) = (Some(2), Some(2))),
+            Ok(Layout([2, 2, 1, 1, 2]))
+        );
         assert_eq!(layout(3, |_| ()), Ok(Layout([1, 3, 1, 1, 1])));
         assert_eq!(layout(4, |of| (of.dp, of.fsdp) = (Some(2), Some(2))).unwrap().data(), 4);
     }
@@ -200,9 +219,9 @@ mod tests {
     #[test]
     fn numbers_that_do_not_multiply_up_are_named() {
         let said = layout(8, |of| (of.fsdp, of.tp) = (Some(2), Some(3))).unwrap_err();
-        assert_eq!(said, "train: fsdp 2, tp 3 make 6 ranks, no divisor of the 8 that were started");
+        assert_eq!(said, "train: fsdp 2, tp 3: a multiple of 6 ranks is needed, 8 were started");
         let said = layout(4, |of| (of.dp, of.cp) = (Some(1), Some(2))).unwrap_err();
-        assert_eq!(said, "train: cp 2, dp 1 make 2 ranks, there are 4 that were started");
+        assert_eq!(said, "train: cp 2, dp 1: 2 ranks are needed, 4 were started");
         let said = layout(1, |of| of.pp = Some(0)).unwrap_err();
         assert!(said.contains("pp is 0"), "{said}");
         let most = Some(usize::MAX);

@@ -43,6 +43,7 @@ mod schedule;
 mod stages;
 mod start;
 mod step;
+mod turns;
 mod whole;
 
 pub use batch::TokenBatch;

@@ -6,7 +6,6 @@ use genesis_kernel::ir::DType;
 use serde::{Deserialize, Serialize};
 
 use super::encoder::LossOn;
-use super::mesh::Layout;
 use super::schedule::{Curve, LearningRate};
 use crate::error::{Error, Result};
 use crate::models::WeightForm;
@@ -287,14 +286,6 @@ impl Options {
     /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string(self).map_err(|error| Error::io(format!("configuration: {error}")))
-    }
-
-    /// Refuses numbers of ranks that do not multiply up to those that were started, and combinations that are not built.
-    ///
-    /// # Errors
-    /// That names the numbers, or what is not built and why.
-    pub fn check_ranks(&self, ranks: usize) -> Result<()> {
-        Layout::of(self, ranks).map(drop)
     }
 
     /// Refuses what can't be meant.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 
 use super::batch::Sharing;
-use super::lesson::Lesson;
 use super::mesh::{Axis, Layout, Mesh};
 use super::options::Options;
 use super::stages::Stages;
@@ -37,29 +36,6 @@ impl Module for Shared {
 
     fn as_module(&self) -> &dyn Module {
         self.0.as_module()
-    }
-}
-
-/// A batch that a rank runs.
-pub(super) struct Own<'b, L> {
-    pub(super) batch: &'b L,
-    counts: bool,
-}
-
-impl<'b, L> Own<'b, L> {
-    /// One that counts.
-    pub(super) fn of(batch: &'b L) -> Own<'b, L> {
-        Own { batch, counts: true }
-    }
-
-    /// Whether it does.
-    pub(super) fn counts(&self) -> bool {
-        self.counts
-    }
-
-    /// Its loss, or nothing of it.
-    pub(super) fn weighted(&self, loss: Tensor) -> Result<Tensor> {
-        if self.counts { Ok(loss) } else { loss.mul_scalar(0.0) }
     }
 }
 
@@ -105,6 +81,11 @@ impl Ranks {
                 Some(Stages::new(group, shared)?)
             }
         };
+        let is_there = |p: &Tensor| p.device() == group.device();
+        // Of a model in parts each parameter goes there as it is cut.
+        if mesh.shards.is_none() && !start.model.parameters().iter().all(is_there) {
+            start.unique_model()?.to_device(group.device())?;
+        }
         if let Some(shards) = &mesh.shards {
             let (group, replicas) = (shards.clone(), mesh.replicas.clone());
             let by = Sharding { group, replicas, options: FullyShardOptions::default() };
@@ -144,19 +125,6 @@ impl Ranks {
         self.mesh.layout.data()
     }
 
-    /// This rank's batches of a step. Where parameters are in parts all ranks run as often: one that has no batch of its own
-    /// runs another one's, which counts nothing.
-    pub(super) fn own<'b, L: Lesson>(&self, batches: &'b [L]) -> Vec<Own<'b, L>> {
-        let (first, every) = self.mesh.batches();
-        let own = batches.iter().skip(first).step_by(every).filter(|batch| batch.count() > 0);
-        let mut own: Vec<Own<'b, L>> = own.map(Own::of).collect();
-        if let (Some(_), Some(batch)) = (&self.mesh.shards, batches.first()) {
-            let turns = batches.len().div_ceil(every);
-            own.resize_with(turns.max(own.len()), || Own { batch, counts: false });
-        }
-        own
-    }
-
     /// A loss whose gradients are means over ranks, of one that is a part of a sum over them.
     pub(super) fn scaled(&self, loss: Tensor) -> Result<Tensor> {
         if self.averaged == 1 { Ok(loss) } else { loss.mul_scalar(self.averaged as f64) }
@@ -193,7 +161,8 @@ impl Ranks {
         if self.mesh.world.has_ordered_reductions() && self.mesh.tensor.is_none() {
             return self.norm_in_order(model, parameters);
         }
-        let counts = handles(model.as_module()).into_iter().filter(|(name, p)| self.counts(name, p));
+        let counts =
+            handles(model.as_module()).into_iter().filter(|(name, p)| self.counts(name, p));
         let counted: Vec<Tensor> = counts.map(|(_, p)| p.tensor().clone()).collect();
         let grads = grads(&counted);
         no_grad(|| {
@@ -238,7 +207,10 @@ impl Ranks {
             wholes[usize::from(whole.rank() < 2)].push((name.clone(), whole));
         }
         let Some(stages) = &self.stages else {
-            return total_norm(&wholes.concat().into_iter().map(|(_, t)| t).collect::<Vec<_>>(), 2.0);
+            return total_norm(
+                &wholes.concat().into_iter().map(|(_, t)| t).collect::<Vec<_>>(),
+                2.0,
+            );
         };
         let device = self.mesh.world.device();
         let mut ordered = Vec::new();

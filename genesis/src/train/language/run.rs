@@ -28,11 +28,11 @@ use super::start::Start;
 use super::step::learn;
 use super::whole::{Trained, parts_of_model, parts_of_state};
 use crate::data::DataLoader;
+use crate::distributed::outermost;
 use crate::error::{Error, Result};
 use crate::io::{Best, Checkpoint, Checkpoints, Keep};
 use crate::memory::max_memory_allocated;
 use crate::models::{CausalLm, LoadOptions, WeightForm, load, load_adapter, save_adapter};
-use crate::distributed::outermost;
 use crate::nn::{Parameter, handles, merge};
 use crate::optim::{AdamW, AdamWOptions, Optimizer, State};
 use crate::random::{get_rng_state, set_rng_state};
@@ -165,7 +165,10 @@ impl<'o, L: Lesson> Run<'o, L> {
             // Nobody reads a folder that the first rank has not looked at.
             group.barrier()?;
         }
-        let device = start.model.parameters().first().map(Tensor::device).unwrap_or_default();
+        let device = match &start.group {
+            Some(group) => group.device(),
+            None => start.model.parameters().first().map(Tensor::device).unwrap_or_default(),
+        };
         let rates = Rates::new(&start, (options.sequence_length, options.dtype), device);
         let (start, ranks) = match start.group.clone() {
             Some(group) => {
@@ -178,8 +181,7 @@ impl<'o, L: Lesson> Run<'o, L> {
             }
         };
         let sharing = ranks.as_ref().map(Ranks::sharing).unwrap_or_default();
-        let Data { train, test, is_chat } =
-            Data::read(&start, options, (device, sharing), watch)?;
+        let Data { train, test, is_chat } = Data::read(&start, options, (device, sharing), watch)?;
         let of_step = options.accumulate * ranks.as_ref().map_or(1, Ranks::size);
         let per_epoch = train.len().unwrap_or(0).div_ceil(of_step).max(1);
         let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));

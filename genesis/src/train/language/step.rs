@@ -8,7 +8,8 @@ use genesis_kernel::ir::DType;
 use super::batch::TokenBatch;
 use super::lesson::{Lesson, Preferences};
 use super::loss::loss_of_hidden;
-use super::ranks::{Own, Ranks};
+use super::ranks::Ranks;
+use super::turns::{self, Own};
 use crate::error::{Error, Result};
 use crate::models::CausalLm;
 use crate::optim::{Optimizer, clip_grad_norm_, clip_grads_with_norm_};
@@ -97,7 +98,7 @@ fn backward<L: Lesson>(
     (half, count): (Option<DType>, usize),
     ranks: Option<&Ranks>,
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    let own = ranks.map_or_else(|| batches.iter().map(Own::of).collect(), |r| r.own(batches));
+    let own = turns::own(batches, ranks);
     let (mut losses, mut preferences) = (Vec::with_capacity(own.len()), Vec::new());
     if let Some((ranks, stages)) = ranks.and_then(|ranks| Some((ranks, ranks.stages.as_ref()?))) {
         let tokens: Vec<&TokenBatch> = own.iter().map(|own| own.batch.tokens()).collect();
