@@ -12,6 +12,7 @@ mod compiled;
 mod cost;
 mod draw;
 mod dump;
+mod kept;
 mod load;
 mod ready;
 mod schedule;

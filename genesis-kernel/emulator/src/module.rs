@@ -81,8 +81,8 @@ impl Module {
 
 #[cfg(test)]
 mod tests {
-    use crate::FaultKind;
     use super::*;
+    use crate::FaultKind;
 
     /// 64 bytes from an address.
     struct Line(Vec<u8>);

@@ -87,7 +87,10 @@ mod tests {
             for bits in 0..=u8::MAX {
                 let value = format.decode(bits);
                 let back = format.encode(value);
-                assert!(back == bits || value.is_nan() && back & 0x7f == NAN, "{format:?} {bits:#x}");
+                assert!(
+                    back == bits || value.is_nan() && back & 0x7f == NAN,
+                    "{format:?} {bits:#x}"
+                );
             }
         }
     }

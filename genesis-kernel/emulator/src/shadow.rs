@@ -191,7 +191,9 @@ struct Cell {
     /// The run that it was touched in; what earlier ones did is over.
     run: u32,
     write: Option<Access>,
-    reads: Vec<Access>,
+    /// The reads since, one or two of an agent: mostly there is only the first, which needs no allocation.
+    first_read: Option<Access>,
+    more_reads: Vec<Access>,
 }
 
 /// The bytes of a memory.
@@ -217,7 +219,8 @@ impl Shadow {
         let run = self.run;
         let cell = self.cells.get_mut(byte)?;
         if cell.run != run {
-            *cell = Cell { run, ..Cell::default() };
+            cell.run = run;
+            cell.forget();
         }
         Some(cell)
     }
@@ -235,11 +238,7 @@ impl Shadow {
             None => return Err(Conflict::Unwritten),
             Some(write) => cell.check_write(write, clock, access)?,
         }
-        let is_same = |read: &Access| read.epoch.agent == access.epoch.agent;
-        match cell.reads.iter_mut().rev().take(2).find(|read| is_same(read)) {
-            Some(read) => *read = access,
-            None => cell.reads.push(access),
-        }
+        cell.add_read(access);
         Ok(())
     }
 
@@ -253,11 +252,11 @@ impl Shadow {
         if let Some(write) = cell.write {
             cell.check_write(write, clock, access)?;
         }
-        let unknown = cell.reads.iter().find(|read| !clock.knows(read.epoch));
-        if let Some(read) = unknown {
+        let mut reads = cell.first_read.iter().chain(&cell.more_reads);
+        if let Some(read) = reads.find(|read| !clock.knows(read.epoch)) {
             return Err(Conflict::Race { earlier: read.at, wrote: false });
         }
-        cell.reads.clear();
+        cell.forget();
         cell.write = Some(access);
         Ok(())
     }
@@ -265,12 +264,33 @@ impl Shadow {
     /// Takes a barrier away.
     pub(super) fn forget(&mut self, byte: usize) {
         if let Some(cell) = self.cell(byte) {
-            (cell.write, cell.reads) = (None, Vec::new());
+            cell.forget();
         }
     }
 }
 
 impl Cell {
+    /// As if nobody had touched it.
+    fn forget(&mut self) {
+        (self.write, self.first_read) = (None, None);
+        self.more_reads.clear();
+    }
+
+    /// An agent's read takes the place of one of its last.
+    fn add_read(&mut self, access: Access) {
+        let Some(first) = &mut self.first_read else {
+            self.first_read = Some(access);
+            return;
+        };
+        let is_same = |read: &&mut Access| read.epoch.agent == access.epoch.agent;
+        let last = self.more_reads.iter_mut().rev().take(2);
+        if let Some(read) = last.chain([first]).find(is_same) {
+            *read = access;
+        } else {
+            self.more_reads.push(access);
+        }
+    }
+
     /// Whether an access may come after the last write.
     fn check_write(&self, write: Access, clock: &Clock, access: Access) -> Result<(), Conflict> {
         let both = |way| write.way == way && access.way == way;

@@ -3,11 +3,10 @@
 //! An entry is found by its key: tile IR with its lines, options, target and compiler. The compiler is named by a hash
 //! of its sources, so that a program which is built again finds its kernels.
 
-use std::sync::OnceLock;
-
-use super::{Specialized, compile_cpu, compile_gpu, dump, ready, tir_text, warnings};
+use super::kept::{disk, keep};
+use super::{Specialized, compile_cpu, compile_gpu, ready, tir_text, warnings};
 use crate::analysis::is_persistent;
-use crate::cache::{CompiledEntry, DiskCache, HostEntry, Key};
+use crate::cache::{CompiledEntry, HostEntry, Key};
 use crate::codegen::cpu::{CpuKernel, CpuObject, host_cpu};
 use crate::codegen::nvptx;
 use crate::diag::{Error, has_source};
@@ -107,26 +106,6 @@ fn entry_of(object: &CpuObject) -> HostEntry {
 fn object_of(entry: HostEntry) -> CpuObject {
     let HostEntry { code, scratch_bytes, nanos, messages } = entry;
     CpuObject { code, scratch_bytes, nanos, messages, prints: Vec::new() }
-}
-
-/// The folder of compiled kernels, if there is to be one. What is there is compiled again where somebody wants to see
-/// how.
-pub(super) fn disk() -> Option<&'static DiskCache> {
-    static DISK: OnceLock<Option<DiskCache>> = OnceLock::new();
-    let open = || {
-        let knobs = knobs::get();
-        let dir = knobs.cache_dir.as_ref().filter(|_| !dump::wants_compilation())?;
-        Some(DiskCache::new(dir, knobs.cache_size))
-    };
-    DISK.get_or_init(open).as_ref()
-}
-
-/// Writes an entry; a folder that somebody named and that can't be written is told once.
-pub(super) fn keep(disk: &DiskCache, key: &Key, entry: &[u8]) {
-    if !disk.put(key, entry) && knobs::is_given("GENESIS_CACHE_DIR") {
-        let why = format!("compiled kernels can't be kept in {}", disk.dir().display());
-        knobs::warn_once("GENESIS_CACHE_DIR", why);
-    }
 }
 
 /// Machine code for the GPU of a stream that no cache has or gets.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::load::{disk, keep};
+use super::kept::{disk, keep};
 use crate::cache::{Key, UsageEntry};
 use crate::codegen::nvptx::ptxas;
 use crate::diag::Error;
