@@ -220,6 +220,33 @@ fn a_killed_run_goes_on_with_the_same_losses() {
     assert_eq!(weights("parts").expect("saved"), weights("whole").expect("saved"));
 }
 
+/// The same on two ranks.
+fn on_ranks(command: &Command) -> Command {
+    let mut all = genesis(&["run", "-n", "2"]);
+    all.arg(command.get_program()).args(command.get_args()).args(["--device", "cpu"]);
+    all
+}
+
+#[test]
+fn ranks_share_a_model() {
+    let workplace = Workplace::new();
+    done(&mut workplace.pretrain("alone", &["--steps", "2", "--accumulate", "2"]));
+    let parts = workplace.pretrain("parts", &["--steps", "2", "--fsdp", "2"]);
+    done(&mut on_ranks(&parts));
+    let (alone, parts) = (workplace.path("alone"), workplace.path("parts"));
+    assert_eq!(losses(&alone).len(), 2);
+    for ((step, one, _), (_, all, _)) in losses(&alone).iter().zip(losses(&parts)) {
+        let number = |text: &str| text.parse::<f64>().expect("a loss");
+        let (one, all) = (number(one), number(&all));
+        assert!((one - all).abs() < 1e-6 * one, "step {step}: {all} on two ranks, {one} on one");
+    }
+    assert!(parts.join("model/model.safetensors").is_file());
+    let three = workplace.pretrain("three", &["--steps", "1", "--tp", "3"]);
+    let said = on_ranks(&three).output().expect("the command starts").stderr;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("tp 3: a multiple of 3 ranks is needed, 2 were started"), "{said}");
+}
+
 #[test]
 fn what_can_not_be_used_is_said_in_one_line() {
     let workplace = Workplace::new();

@@ -1,10 +1,8 @@
 //! Collectives of processors, over the store: for ranks without GPUs, such as those of tests and of a laptop.
 //!
-//! Each rank puts what it has into the store and takes what others put there, so that a value crosses the network twice: it is
-//! for small models. Sums are made by each rank in the order of ranks (see `ordered`), so that the only primitives
-//! are a gather and transfers between two ranks. The host waits for each.
-//!
-//! What a rank put into the store for a gather goes when it has seen the next one of all ranks: then all have read it.
+//! The store of rank 0 gathers what all ranks have, and hands on what one sends another, so that all values go through that
+//! process: it is for small models. Sums are made by each rank in the order of ranks (see `ordered`), so that the
+//! only primitives are a gather and transfers between two ranks. The host waits for each.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,37 +42,42 @@ impl Host {
         Ok(Host { store, name: name.to_owned(), rank, size, timeout, gathers, transfers })
     }
 
-    /// The bytes of all ranks, in their order.
-    fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        let number = self.gathers.fetch_add(1, Ordering::Relaxed);
-        let key = |number: u64, rank: usize| format!("{}/gather/{number}/{rank}", self.name);
-        self.put(&key(number, self.rank), &own)?;
-        let all = (0..self.size).map(|rank| match rank == self.rank {
-            true => Ok(own.clone()),
-            false => self.get(&key(number, rank), false, || {
-                format!("rank {rank} has not called collective number {number}")
-            }),
-        });
-        let all = all.collect::<Result<Vec<_>>>()?;
-        if let Some(before) = number.checked_sub(1) {
-            self.forget(&key(before, self.rank))?;
+    /// The bytes of all ranks, as many of each, in their order.
+    fn gather(&self, own: &[u8]) -> Result<Vec<u8>> {
+        let most = (Store::MOST_GATHERED / self.size).max(1);
+        let mut parts = vec![Vec::with_capacity(own.len()); self.size];
+        let chunks = own.len().div_ceil(most).max(1);
+        for chunk in 0..chunks {
+            let number = self.gathers.fetch_add(1, Ordering::Relaxed);
+            let range = (chunk * most).min(own.len())..((chunk + 1) * most).min(own.len());
+            let key = format!("{}/gather/{number}", self.name);
+            let place = (self.rank, self.size);
+            let all = self.store.gather_within(&key, place, &own[range.clone()], self.timeout)?;
+            let all = all.ok_or_else(|| {
+                self.missing(&format!("a rank has not called collective number {number}"))
+            })?;
+            if all.len() != range.len() * self.size {
+                let message = format!("ranks gathered {} bytes, not {}", all.len(), range.len());
+                return Err(Error::op("distributed", message));
+            }
+            let each = range.len().max(1);
+            parts.iter_mut().zip(all.chunks(each)).for_each(|(part, more)| part.extend(more));
         }
-        Ok(all)
+        Ok(parts.concat())
     }
 
     /// Joins the tensors of all ranks into one, in their order.
     pub(super) fn all_gather(&self, x: &Tensor, all: &Tensor) -> Result<()> {
-        let parts = self.gather(read(x)?)?;
-        write(all, &parts.concat())
+        write(all, &self.gather(&read(x)?)?)
     }
 
     /// Gives all ranks the values of one.
     pub(super) fn broadcast(&self, x: &Tensor, root: usize) -> Result<()> {
-        let own = if self.rank == root { read(x)? } else { Vec::new() };
-        let mut parts = self.gather(own)?;
+        let all = self.gather(&read(x)?)?;
+        let size = all.len() / self.size;
         match self.rank == root {
             true => Ok(()),
-            false => write(x, &parts.swap_remove(root)),
+            false => write(x, &all[root * size..(root + 1) * size]),
         }
     }
 
@@ -89,8 +92,7 @@ impl Host {
         }
         for &(x, from) in takes {
             let key = self.transfer(from, self.rank);
-            let why = || format!("rank {from} has not sent what rank {} waits for", self.rank);
-            write(x, &self.get(&key, true, why)?)?;
+            write(x, &self.take(&key, from)?)?;
         }
         Ok(())
     }
@@ -115,31 +117,25 @@ impl Host {
         self.store.set(key, &[&count, first].concat())
     }
 
-    /// Takes bytes that a rank puts into the store; `why` says what did not come.
-    fn get(&self, key: &str, is_last: bool, why: impl Fn() -> String) -> Result<Vec<u8>> {
-        let missing = || {
-            let waited = self.timeout.as_secs_f64();
-            let message = format!("{} of group `{}` within {waited:.0} s", why(), self.name);
-            Error::op("distributed", message)
-        };
-        let first = self.store.get_within(key, self.timeout)?.ok_or_else(missing)?;
+    /// Takes bytes that a rank puts into the store.
+    fn take(&self, key: &str, from: usize) -> Result<Vec<u8>> {
+        let missing =
+            || self.missing(&format!("rank {from} has not sent what rank {} waits for", self.rank));
+        let first = self.store.take_within(key, self.timeout)?.ok_or_else(missing)?;
         let Some((count, bytes)) = first.split_first_chunk::<8>() else { return Err(missing()) };
         let mut bytes = bytes.to_vec();
         for at in 1..u64::from_le_bytes(*count) {
-            bytes.extend(self.store.get(&format!("{key}/{at}"))?);
-        }
-        if is_last {
-            self.forget(key)?;
+            let more = self.store.take_within(&format!("{key}/{at}"), self.timeout)?;
+            bytes.extend(more.ok_or_else(missing)?);
         }
         Ok(bytes)
     }
 
-    /// Removes what was put into the store.
-    fn forget(&self, key: &str) -> Result<()> {
-        let first = self.store.remove(key)?.unwrap_or_default();
-        let count =
-            first.split_first_chunk::<8>().map_or(0, |(count, _)| u64::from_le_bytes(*count));
-        (1..count).try_for_each(|at| self.store.remove(&format!("{key}/{at}")).map(drop))
+    /// The error of what did not come.
+    fn missing(&self, what: &str) -> Error {
+        let waited = self.timeout.as_secs_f64();
+        let message = format!("{what} of group `{}` within {waited:.0} s", self.name);
+        Error::op("distributed", message)
     }
 
     /// Says that this rank leaves; the one that holds the store waits for the others, for a while.

@@ -24,8 +24,10 @@ enum Request {
     Get = 1,
     /// Adds to a number, and gives what it was.
     Add = 2,
-    /// Removes a key, and gives what its value was.
-    Remove = 3,
+    /// As `Get`, and removes the key.
+    Take = 3,
+    /// Gives the values of all ranks of a group, in their order, as soon as the last one has come.
+    Gather = 4,
 }
 
 /// The values, and who waits for them.
@@ -33,6 +35,16 @@ enum Request {
 struct Values {
     map: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     changed: Condvar,
+    gathers: Mutex<BTreeMap<Vec<u8>, Gathered>>,
+    complete: Condvar,
+}
+
+/// The values of the ranks that have come.
+#[derive(Default)]
+struct Gathered {
+    parts: BTreeMap<u32, Vec<u8>>,
+    /// Ranks that have got them all.
+    served: usize,
 }
 
 /// A rank's connection to the store.
@@ -113,10 +125,28 @@ impl Store {
         Ok(number(&value.unwrap_or_default()))
     }
 
-    /// Removes a key, and gives what its value was.
-    pub(super) fn remove(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        self.ask(Request::Remove, key, &[])
+    /// As [`Store::get_within`], and removes the key.
+    pub(super) fn take_within(&self, key: &str, wait: Duration) -> Result<Option<Vec<u8>>> {
+        let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.ask(Request::Take, key, &millis.to_le_bytes())
     }
+
+    /// The values of `size` ranks, one after the other in their order, as soon as all have called this; none if one has not
+    /// within `wait`. Values are as long on all ranks, and together no longer than [`Store::MOST_GATHERED`].
+    pub(super) fn gather_within(
+        &self,
+        key: &str,
+        (rank, size): (usize, usize),
+        value: &[u8],
+        wait: Duration,
+    ) -> Result<Option<Vec<u8>>> {
+        let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let (rank, size) = ((rank as u32).to_le_bytes(), (size as u32).to_le_bytes());
+        self.ask(Request::Gather, key, &[&millis.to_le_bytes(), &rank[..], &size, value].concat())
+    }
+
+    /// The most bytes that a gather gives.
+    pub(super) const MOST_GATHERED: usize = MOST as usize - 64;
 
     fn ask(&self, request: Request, key: &str, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let answer = ask(&mut lock(&self.connection), request, key, value);
@@ -191,7 +221,12 @@ fn answer_all(mut connection: TcpStream, values: &Values) -> io::Result<()> {
                 Some(Vec::new())
             }
             r if r == Request::Get as u8 => values.wait(&key, number(&value) as u64),
-            r if r == Request::Remove as u8 => lock(&values.map).remove(&key),
+            r if r == Request::Take as u8 => {
+                let value = values.wait(&key, number(&value) as u64);
+                lock(&values.map).remove(&key);
+                value
+            }
+            r if r == Request::Gather as u8 => values.gather(key, &value),
             r if r == Request::Add as u8 => Some(values.add(key, number(&value))),
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no such request")),
         };
@@ -207,6 +242,34 @@ impl Values {
         let waited = self.changed.wait_timeout_while(map, Duration::from_millis(millis), missing);
         let (map, _) = waited.unwrap_or_else(PoisonError::into_inner);
         map.get(key).cloned()
+    }
+
+    /// Adds a rank's value and waits for those of the others.
+    fn gather(&self, key: Vec<u8>, request: &[u8]) -> Option<Vec<u8>> {
+        let (millis, rest) = request.split_first_chunk::<8>()?;
+        let (rank, rest) = rest.split_first_chunk::<4>()?;
+        let (size, value) = rest.split_first_chunk::<4>()?;
+        let size = u32::from_le_bytes(*size) as usize;
+        let mut all = lock(&self.gathers);
+        let own = all.entry(key.clone()).or_default();
+        own.parts.insert(u32::from_le_bytes(*rank), value.to_vec());
+        if own.parts.len() == size {
+            self.complete.notify_all();
+        }
+        let wait = Duration::from_millis(u64::from_le_bytes(*millis));
+        let lacks = |all: &mut BTreeMap<Vec<u8>, Gathered>| {
+            all.get(&key).is_some_and(|gathered| gathered.parts.len() < size)
+        };
+        let waited = self.complete.wait_timeout_while(all, wait, lacks);
+        let (mut all, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let gathered = all.get_mut(&key).filter(|gathered| gathered.parts.len() == size)?;
+        let parts: Vec<&[u8]> = gathered.parts.values().map(Vec::as_slice).collect();
+        let joined = parts.concat();
+        gathered.served += 1;
+        if gathered.served == size {
+            all.remove(&key);
+        }
+        Some(joined)
     }
 
     fn add(&self, key: Vec<u8>, by: i64) -> Vec<u8> {

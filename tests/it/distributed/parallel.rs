@@ -85,13 +85,12 @@ impl Place {
 
 /// The losses of one rank that takes all batches, computed by the first.
 fn alone(options: &Options, group: &ProcessGroup) -> Result<Vec<f64>> {
-    const KEY: &str = "alone";
-    let store = group.store().context("a store")?;
-    if group.rank() == 0 && store.get_within(KEY, Duration::ZERO)?.is_none() {
+    let (store, key) = (group.store().context("a store")?, format!("alone/{}", options.accumulate));
+    if group.rank() == 0 && store.get_within(&key, Duration::ZERO)?.is_none() {
         let losses = train(options, None, false, usize::MAX)?.losses;
-        store.set(KEY, serde_json::to_string(&losses)?.as_bytes())?;
+        store.set(&key, serde_json::to_string(&losses)?.as_bytes())?;
     }
-    Ok(serde_json::from_slice(&store.get(KEY)?)?)
+    Ok(serde_json::from_slice(&store.get(&key)?)?)
 }
 
 /// How many ranks take other batches.
@@ -107,14 +106,15 @@ fn compare(
     cases: &[(&str, Change)],
     limit: f64,
 ) -> Result<()> {
-    let batches = group.size();
-    let wants = alone(&place.options(batches), group)?;
-    ensure!(wants.len() == STEPS, "{} steps", wants.len());
     let mut wrong = Vec::new();
     for (name, change) in cases {
         let mut options = place.options(1);
         change(&mut options);
-        options.accumulate = batches / data_ranks(&options, group.size());
+        // Stages are for several batches.
+        options.accumulate = if options.pp.is_some() { 2 } else { 1 };
+        let batches = options.accumulate * data_ranks(&options, group.size());
+        let wants = alone(&place.options(batches), group)?;
+        ensure!(wants.len() == STEPS, "{} steps", wants.len());
         let begin = Instant::now();
         let found = match train(&options, Some(group), false, usize::MAX) {
             Ok(outcome) => outcome.losses,
@@ -132,7 +132,7 @@ fn compare(
             wrong.push(format!("{name}: {} steps, off by {off}", found.len()));
         }
     }
-    ensure!(wrong.is_empty(), "on {batches} ranks: {}", wrong.join("; "));
+    ensure!(wrong.is_empty(), "on {} ranks: {}", group.size(), wrong.join("; "));
     Ok(())
 }
 
