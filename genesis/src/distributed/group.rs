@@ -195,6 +195,7 @@ impl ProcessGroup {
         let split = match &self.shared.backend {
             Backend::Alone => color.map(|_| Backend::Alone),
             Backend::Host(_) => match (color, place) {
+                (Some(_), Some(_)) if members.len() == 1 => Some(Backend::Alone),
                 (Some(color), Some(place)) => {
                     let of = (place, members.len());
                     Some(Backend::Host(Host::new(&self.shared.world, &name(color), of)?))
