@@ -73,15 +73,15 @@ pub use fully_shard::{FullyShard, FullyShardOptions, Sharding};
 pub use genesis_kernel::runtime::nccl::{ReduceOp, nccl_version};
 pub use group::{ProcessGroup, init, init_world};
 pub use mesh::DeviceMesh;
+pub(crate) use parts::{PartGroups, outermost, part_of, whole_of};
 pub use pipeline::Pipeline;
 pub use store::Store;
 pub use sync_batch_norm::convert_sync_batch_norm;
-pub(crate) use parts::{PartGroups, outermost, part_of, whole_of};
-pub(crate) use tensor_parallel::{shard_parameter, vocab_parallel_rows};
 pub use tensor_parallel::{
     ColumnParallelLinear, Parallel, RowParallelLinear, VocabParallelEmbedding, sum_gradients,
     vocab_parallel_cross_entropy,
 };
+pub(crate) use tensor_parallel::{shard_parameter, vocab_parallel_rows};
 pub use work::Work;
 pub use world::World;
 pub use zero::ZeroOptimizer;

@@ -30,7 +30,8 @@ pub(crate) fn whole_of(
         Cut::Axis(_) => groups.axis,
     };
     let group = group.filter(|group| group.size() == shard.count).ok_or_else(|| {
-        let message = format!("no group of {} ranks has the parts of {:?}", shard.count, shard.whole);
+        let message =
+            format!("no group of {} ranks has the parts of {:?}", shard.count, shard.whole);
         Error::op(NAME, message)
     })?;
     let whole = no_grad(|| match shard.cut {

@@ -215,11 +215,7 @@ impl Unit {
     }
 
     /// This rank's part of the mean over all ranks of each gradient; none where none is wanted.
-    pub(super) fn scatter(
-        &self,
-        grads: &[Tensor],
-        needed: &[bool],
-    ) -> Result<Vec<Option<Tensor>>> {
+    pub(super) fn scatter(&self, grads: &[Tensor], needed: &[bool]) -> Result<Vec<Option<Tensor>>> {
         let mut parts = vec![None; grads.len()];
         for mut pack in self.by_dtype() {
             pack.retain(|&index| needed[index]);

@@ -23,7 +23,8 @@ use crate::autograd::no_grad;
 use crate::distributed::{FullyShard, FullyShardOptions, Parallel, Sharding};
 use crate::error::{Error, Result};
 use crate::nn::{
-    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, is_observed, replace, watch, watch_as,
+    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, is_observed, replace, watch,
+    watch_as,
 };
 use crate::ops::{Activation, Reduction};
 use crate::tensor::{Creation, Tensor};
@@ -381,7 +382,8 @@ impl<B: Block> CausalLm for DecoderLm<B> {
         let mut left: Vec<&dyn Module> = Vec::new();
         let others = self.model.layers.iter().enumerate().filter(|(layer, _)| !own.contains(layer));
         left.extend(others.map(|(_, block)| block.as_module()));
-        if !stage.is_first() && !(is_tied && stage.is_last()) {
+        let keeps_embedding = stage.is_first() || is_tied && stage.is_last();
+        if !keeps_embedding {
             left.push(&self.model.embed_tokens);
         }
         if !stage.is_last() {

@@ -111,7 +111,8 @@ impl TensorParallel {
         let bias = head.bias.as_ref().map(|bias| bias.tensor().clone());
         let (weight, group) = (weight.tensor().clone(), self.group.clone());
         let of = move |x: &Tensor, targets: &Tensor, reduction| {
-            let logits = Weight::from(Parameter::shared(weight.clone())).product(x, bias.as_ref())?;
+            let logits =
+                Weight::from(Parameter::shared(weight.clone())).product(x, bias.as_ref())?;
             let logits = match softcap {
                 Some(cap) => logits.div_scalar(cap)?.tanh()?.mul_scalar(cap)?,
                 None => logits,
@@ -124,7 +125,8 @@ impl TensorParallel {
         let mut parts = Vec::new();
         for start in (0..count).step_by(rows) {
             let length = rows.min(count - start);
-            let (x, targets) = (hidden.narrow(0, start, length)?, targets.narrow(0, start, length)?);
+            let (x, targets) =
+                (hidden.narrow(0, start, length)?, targets.narrow(0, start, length)?);
             let of = of.clone();
             parts.push(checkpoint(move |x| of(&x[0], &targets, Reduction::None), &[&x])?);
         }

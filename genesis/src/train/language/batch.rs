@@ -182,9 +182,7 @@ impl Rows {
         let Sharing { context, parts, .. } = &self.sharing;
         let own: usize = match context {
             None => samples.iter().map(|sample| sample.inputs.len()).sum(),
-            Some(group) => {
-                samples.iter().map(|s| 2 * piece_of(s.inputs.len(), group.size())).sum()
-            }
+            Some(group) => samples.iter().map(|s| 2 * piece_of(s.inputs.len(), group.size())).sum(),
         };
         let total = total.max(own).next_multiple_of((*parts).max(1));
         match context {

@@ -171,10 +171,9 @@ impl Ranks {
                 true => Tensor::zeros(&[1], (DType::F32, device))?,
                 false => total_norm(&grads, 2.0)?.square()?.reshape(&[1])?,
             };
-            for group in [&self.mesh.shards, &self.mesh.tensor, &self.mesh.stages] {
-                if let Some(group) = group {
-                    group.all_reduce(&square, ReduceOp::Sum)?;
-                }
+            let groups = [&self.mesh.shards, &self.mesh.tensor, &self.mesh.stages];
+            for group in groups.into_iter().flatten() {
+                group.all_reduce(&square, ReduceOp::Sum)?;
             }
             square.sqrt()?.reshape(&[])
         })
