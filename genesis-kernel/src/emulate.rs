@@ -94,10 +94,14 @@ fn tensor(map: &TensorMap, args: &[ArgValue]) -> Result<Tensor, String> {
     let pick = |from: &[i64], scale: i64| -> Vec<i64> {
         map.axes.iter().map(|&axis| from.get(axis as usize).map_or(1, |n| n * scale)).collect()
     };
+    let extents = pick(dims, 1);
+    if let Some(extent) = extents.iter().find(|&&extent| u32::try_from(extent).is_err()) {
+        return Err(format!("a tensor map holds no axis of {extent} elements"));
+    }
     Ok(Tensor {
         size: size as u32,
         address: *ptr,
-        extents: pick(dims, 1),
+        extents,
         strides: pick(strides, size),
         block: map.block.clone(),
         swizzle: map.swizzle,
@@ -124,5 +128,8 @@ mod tests {
         let tensor = super::tensor(&map, &[view]).unwrap();
         assert_eq!((tensor.size, tensor.address, &tensor.block[..]), (2, 1000, &[4, 2][..]));
         assert_eq!((&tensor.extents[..], &tensor.strides[..]), (&[6, 3][..], &[2, 12][..]));
+        let view = ArgValue::View { ptr: 1000, dims: vec![3, 1 << 32], strides: vec![1 << 32, 1] };
+        let refused = super::tensor(&map, &[view]).expect_err("the extent has 33 bits");
+        assert_eq!(refused, "a tensor map holds no axis of 4294967296 elements");
     }
 }
