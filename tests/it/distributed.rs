@@ -96,6 +96,8 @@ impl Launch {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
                 if is_virtual {
                     command.env("LD_LIBRARY_PATH", folder.path()).env("TMPDIR", folder.path());
+                    // The other tests of a run keep the disk and all cores busy.
+                    command.env(common::SLOWER, "2");
                 } else {
                     command.env("CUDA_VISIBLE_DEVICES", (rank % gpus as usize).to_string());
                     // Ranks that say they are of one machine may not share a GPU.

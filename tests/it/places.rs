@@ -1,6 +1,7 @@
 //! Writes, extremes and selections at places: what is done in no order has one result.
 
-use genesis::{DType, Device, Result, ScatterReduce, Tensor, manual_seed};
+use genesis::random::thread_rng;
+use genesis::{DType, Device, Result, ScatterReduce, Tensor};
 
 use crate::gpu::devices;
 
@@ -70,7 +71,7 @@ fn extremes_of_integers_are_found_up_to_their_bounds() -> Result<()> {
 #[test]
 fn what_is_read_once_gets_its_gradient() -> Result<()> {
     for on in devices("gradients of places") {
-        manual_seed(3);
+        let _own = thread_rng(3);
         let values = Tensor::randn(&[5, 300], on)?;
         let weight = Tensor::randn(&[5, 300], on)?;
         let grads = |f: &dyn Fn(&Tensor) -> Result<Tensor>| -> Result<Vec<f64>> {
@@ -101,7 +102,7 @@ fn rows(n: usize, dtype: DType, on: Device) -> Result<Tensor> {
 #[test]
 fn selections_are_what_a_sort_begins_with() -> Result<()> {
     for on in devices("selections") {
-        manual_seed(11);
+        let _own = thread_rng(11);
         let dtypes = [DType::F32, DType::BF16, DType::F64, DType::I8, DType::I64];
         for (n, dtype) in [70, 129, 2500].into_iter().flat_map(|n| dtypes.map(|d| (n, d))) {
             let x = rows(n, dtype, on)?;
@@ -125,7 +126,7 @@ fn selections_are_what_a_sort_begins_with() -> Result<()> {
 #[test]
 fn products_with_a_vector_are_sums_of_products() -> Result<()> {
     for on in devices("products with a vector") {
-        manual_seed(5);
+        let _own = thread_rng(5);
         for (dtype, limit) in [(DType::F32, 1e-5), (DType::F64, 1e-13)] {
             let a = Tensor::randn(&[2, 33, 47], (dtype, on))?;
             let (x, y) = (Tensor::randn(&[47], (dtype, on))?, Tensor::randn(&[33], (dtype, on))?);

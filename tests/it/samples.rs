@@ -13,7 +13,8 @@ use genesis::io::{
 use genesis::train::{
     self, Autoencoder, Classifier, Config, Event, Network, Outcome, Task, TextModel,
 };
-use genesis::{Device, Error, Result, Tensor, manual_seed};
+use genesis::random::thread_rng;
+use genesis::{Device, Error, Result, Tensor};
 
 const CPU: Device = Device::Cpu;
 
@@ -62,6 +63,7 @@ fn run(task: &dyn Task, config: &Config) -> Result<(Outcome, Vec<String>)> {
 
 #[test]
 fn classifiers_learn() -> Result<()> {
+    let _own = thread_rng(7);
     for (network, steps, bar) in
         [(Network::Mlp, 60, 0.95), (Network::Cnn, 12, 0.5), (Network::Vit, 12, 0.0)]
     {
@@ -81,6 +83,7 @@ fn classifiers_learn() -> Result<()> {
 
 #[test]
 fn a_language_model_learns_and_writes() -> Result<()> {
+    let _own = thread_rng(7);
     let text = "And he said unto them, Go to. And they went. ".repeat(60);
     let config = config(None, 8);
     let task = TextModel::new(text.as_bytes(), &config)?;
@@ -97,6 +100,7 @@ fn a_language_model_learns_and_writes() -> Result<()> {
 
 #[test]
 fn an_autoencoder_learns_and_draws() -> Result<()> {
+    let _own = thread_rng(7);
     let folder = tempfile::tempdir()?;
     let config = config(Some(folder.path()), 20);
     let task = Autoencoder::new(images(160, 1)?, images(50, 2)?, &config)?;
@@ -164,7 +168,7 @@ const CHILD: &str = "GENESIS_TEST_TRAINS_TO";
 fn child_that_trains() -> Result<()> {
     let Some(out) = std::env::var_os(CHILD).map(PathBuf::from) else { return Ok(()) };
     let config = Config { resume: true, save_every: Some(3), ..config(Some(&out), 40) };
-    manual_seed(config.seed);
+    let _own = thread_rng(config.seed);
     let task = Classifier::new(Network::Mlp, images(100, 1)?, images(20, 2)?, &config)?;
     run(&task, &config).map(drop)
 }

@@ -403,8 +403,7 @@ fn basic_ops_run_everywhere_with_gradients() -> Result<()> {
 #[test]
 fn attention_takes_any_shape_and_is_causal_only_when_asked() -> Result<()> {
     for device in devices() {
-        let _own = thread_rng(0);
-        manual_seed(3);
+        let _own = thread_rng(3);
         let draw = |heads, length, size| Tensor::randn(&[1, heads, length, size], device);
         let (q, k, v) = (draw(4, 7, 5)?, draw(2, 13, 5)?, draw(2, 13, 5)?);
         let options = Attention { groups: true, ..Attention::default() };
@@ -534,8 +533,7 @@ fn bf16_survives_the_host_and_takes_part_in_everything() -> Result<()> {
 /// 15. The CPU was another framework, and could not run layer norm, GELU, dropout or the default AdamW.
 #[test]
 fn the_cpu_trains_on_its_own() -> Result<()> {
-    let _own = thread_rng(0);
-    manual_seed(5);
+    let _own = thread_rng(5);
     let device = Device::Cpu;
     let (inner, outer) = (Linear::new(6, 16, device)?, Linear::new(16, 1, device)?);
     let [scale, shift] = [Tensor::ones(&[16], device)?, Tensor::zeros(&[16], device)?]

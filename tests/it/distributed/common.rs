@@ -6,7 +6,7 @@ use genesis::distributed::{ProcessGroup, World, init_world};
 use genesis::optim::{AdamW, AdamWOptions};
 use genesis::{DType, Device, Result, Tensor, manual_seed};
 
-/// The variable that says how many times as long ranks wait as on virtual GPUs.
+/// The variable that says how many times as long ranks wait as they would on an idle machine.
 pub(super) const SLOWER: &str = "GENESIS_TEST_SLOWER";
 
 /// The group, with a timeout that a test can wait for.
