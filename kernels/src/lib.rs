@@ -46,6 +46,7 @@ pub mod product;
 pub mod quantized;
 pub mod quantized_tiles;
 pub mod radix;
+pub mod radix_select;
 pub mod random;
 pub mod reduce;
 pub mod rotate;
@@ -99,6 +100,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         math::INT,
         sort::KERNELS,
         radix::KERNELS,
+        radix_select::KERNELS,
         columns::KERNELS,
         compact::KERNELS,
         search::KERNELS,

@@ -185,8 +185,28 @@ pub fn int_pow_of<T: Int, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> 
     where_(y < T::ZERO, unit, result)
 }
 
-/// The greatest common divisor, by Euclid: 64 bits take at most 92 steps, those of the numbers of
-/// Fibonacci. Most take a tenth of that, so whether any is left is asked every fourth.
+/// Whether any of a tile's numbers holds.
+#[device]
+fn any_of<const ROWS: usize, const COLS: usize>(
+    x: Tile<bool, (One, One, Dim<ROWS>, Dim<COLS>)>,
+) -> bool {
+    any(any(x.squeeze(0).squeeze(0), 1), 0)
+}
+
+/// Whether some of a tile's numbers have more bits than an f32 has digits.
+#[device]
+fn has_large<T: Int, const ROWS: usize, const COLS: usize>(
+    x: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
+    y: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
+) -> bool {
+    let (u, v) = (x.to::<i64>(), y.to::<i64>());
+    let limit = 1 << 24;
+    any_of((u >= limit) | (u <= -limit) | (v >= limit) | (v <= -limit))
+}
+
+/// The greatest common divisor, by Euclid: as long as any of the tile is not found, two steps at a time. Numbers below
+/// 2^24 are divided as f32, whose quotient rounded down is exact, and which takes a fifth of the instructions of a
+/// division of 64 bits.
 #[device]
 pub fn gcd_of<T: Int, const ROWS: usize, const COLS: usize>(
     x: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
@@ -194,17 +214,42 @@ pub fn gcd_of<T: Int, const ROWS: usize, const COLS: usize>(
 ) -> Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)> {
     let mut a = x;
     let mut b = y;
-    for _ in range(0, 23, 1) {
-        let is_left = (b != T::ZERO).squeeze(0).squeeze(0);
-        if any(any(is_left, 1), 0) {
-            for _ in range(0, 4, 1) {
+    if has_large(x, y) {
+        while any_of(b != T::ZERO) {
+            for _ in range(0, 2, 1) {
                 let rest = where_(b == T::ZERO, b, a % b);
                 a = where_(b == T::ZERO, a, b);
                 b = rest;
             }
         }
+    } else {
+        let mut u = abs(x.to::<f32>());
+        let mut v = abs(y.to::<f32>());
+        while any_of(v != 0.0) {
+            for _ in range(0, 2, 1) {
+                let rest = where_(v == 0.0, v, u - trunc(u / v) * v);
+                u = where_(v == 0.0, u, v);
+                v = rest;
+            }
+        }
+        a = u.to::<i64>().to::<T>();
     }
     abs(a)
+}
+
+/// The least common multiple; the product is divided first, so that it wraps no sooner than it must.
+#[device]
+pub fn lcm_of<T: Int, const ROWS: usize, const COLS: usize>(
+    x: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
+    y: Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)>,
+) -> Tile<T, (One, One, Dim<ROWS>, Dim<COLS>)> {
+    let gcd = gcd_of(x, y);
+    // The divisor of two zeros is 0.
+    let mut part = (x.to::<f32>() / maximum(gcd.to::<f32>(), 1.0)).to::<i64>().to::<T>();
+    if has_large(x, y) {
+        part = x / gcd;
+    }
+    abs(part * y)
 }
 
 binary! {
@@ -283,7 +328,7 @@ int! {
     /// The greatest common divisor.
     int_gcd = |u, v| { gcd_of(u, v) }
     /// The least common multiple.
-    int_lcm = |u, v| { abs(u / gcd_of(u, v) * v) }
+    int_lcm = |u, v| { lcm_of(u, v) }
 }
 
 macro_rules! shift {

@@ -208,13 +208,13 @@ pub fn radix_select_in_order<K: Int>(
 
 /// 16 counters of 16 bits in four words.
 #[device]
-fn add_words(a: (u64, u64, u64, u64), b: (u64, u64, u64, u64)) -> (u64, u64, u64, u64) {
+pub fn add_words(a: (u64, u64, u64, u64), b: (u64, u64, u64, u64)) -> (u64, u64, u64, u64) {
     (a.0 + b.0, a.1 + b.1, a.2 + b.2, a.3 + b.3)
 }
 
 /// A one in the counter of a digit, of 16 counters of 4 bits in one word.
 #[device]
-fn one_of<S: Shape>(digit: Tile<i32, S>) -> Tile<u64, S> {
+pub fn one_of<S: Shape>(digit: Tile<i32, S>) -> Tile<u64, S> {
     (digit * 0 + 1).to::<u64>() << (digit << 2).to::<u64>()
 }
 
@@ -228,7 +228,7 @@ fn widened<S: Shape>(word: Tile<u64, S>) -> Tile<u64, S> {
 
 /// 16 counters of 4 bits as 16 of 16 bits, in four words.
 #[device]
-fn words_of<S: Shape>(
+pub fn words_of<S: Shape>(
     word: Tile<u64, S>,
 ) -> (Tile<u64, S>, Tile<u64, S>, Tile<u64, S>, Tile<u64, S>) {
     (widened(word), widened(word >> 16), widened(word >> 32), widened(word >> 48))
@@ -236,7 +236,7 @@ fn words_of<S: Shape>(
 
 /// The counter of a digit, of 16 bits in four words.
 #[device]
-fn counter_of<S: Shape>(
+pub fn counter_of<S: Shape>(
     digit: Tile<i32, S>,
     a: Tile<u64, S>,
     b: Tile<u64, S>,
@@ -256,7 +256,7 @@ fn small_counter_of<S: Shape>(digit: Tile<i32, S>, word: Tile<u64, S>) -> Tile<i
 
 /// The row of a program, which of its parts it has, and where that part ends in the row.
 #[device]
-fn share_of(n: i64, part: i64) -> (i64, i64, i64) {
+pub fn share_of(n: i64, part: i64) -> (i64, i64, i64) {
     let parts = cdiv(n, part);
     let own = program_id(0) % parts;
     (program_id(0) / parts, own, minimum(own * part + part, n))

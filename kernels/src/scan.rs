@@ -14,6 +14,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &cumsum_parts_reverse::KERNEL,
     &cummax_rows::KERNEL,
     &cummin_rows::KERNEL,
+    &running_extreme_bwd::KERNEL,
     &logcumsumexp_rows::KERNEL,
     &exclusive_rows::KERNEL,
 ];
@@ -141,6 +142,38 @@ extreme! {
     cummax_rows = larger, maximum, max;
     /// `y[i, j] = min(x[i, ..=j])`; NaN wins.
     cummin_rows = smaller, minimum, min;
+}
+
+/// Sums that begin anew behind what is the last of its run, from the end.
+#[device]
+fn run_sum<A: Number>(a: (i32, A), b: (i32, A)) -> (i32, A) {
+    (a.0 | b.0, where_(b.0 == 0, a.1 + b.1, b.1))
+}
+
+/// The gradient of running extremes, which stand at `at: [m, n]`, rows that never fall: `dx[i, at[i, j]] += dy[i, j]`.
+/// What stands at one place is a run, so that a scan from the end adds it up, and no two programs meet.
+#[kernel]
+pub fn running_extreme_bwd<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+    dy: View<T, 2>,
+    dx: ViewMut<T, 2>,
+    at: View<i64, 2>,
+) {
+    let i = program_id(0) * ROWS;
+    let n = dy.dim(1);
+    let chunks = cdiv(n, COLS);
+    // Of the run that begins before the chunk behind.
+    let mut after = zeros::<A, ROWS, 1>();
+    for k in range(0, chunks, 1) {
+        let j = (chunks - 1 - k) * COLS;
+        let place = (j + arange::<COLS>()).row();
+        let own = at.load::<ROWS, COLS>([i, j]);
+        let is_last = (at.load::<ROWS, COLS>([i, j + 1]) != own) | (place + 1 >= n);
+        let v = dy.load::<ROWS, COLS>([i, j]).to::<A>();
+        let (has_last, part) = associative_scan((is_last.to::<i32>(), v), 1, run_sum, true);
+        let total = part + where_(has_last == 0, after.broadcast_to::<ROWS, COLS>(), A::ZERO);
+        dx.store([i, j], where_(own == place, total, A::ZERO).to::<T>());
+        after = sum(where_(place == j, total, A::ZERO), 1).col();
+    }
 }
 
 /// `log(exp(a) + exp(b))`

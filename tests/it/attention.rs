@@ -206,6 +206,28 @@ fn gradients_of_few_keys_are_rounded_once() -> Result<()> {
     Ok(())
 }
 
+/// Programs of a GPU share the keys then, whatever shape the operands have and however their queries are grouped.
+#[test]
+fn few_queries_see_all_of_many_keys() -> Result<()> {
+    for on in devices("few queries against many keys") {
+        for (queries, keys, groups, cap) in
+            [(1, 520, 2, None), (2, 513, 1, None), (3, 640, 4, Some(5.0)), (20, 516, 4, None)]
+        {
+            let draw = |shape: &[usize]| Tensor::randn(shape, (DType::BF16, on));
+            let q = draw(&[2, 4, queries, 40])?;
+            let (k, v) = (draw(&[2, groups, keys, 40])?, draw(&[2, groups, keys, 40])?);
+            let options = Attention { groups: true, softcap: cap, ..Attention::default() };
+            let composed = Attention { backend: AttentionBackend::Composed, ..options.clone() };
+            let wants = q.scaled_dot_product_attention(&k, &v, &composed)?;
+            let found = q.scaled_dot_product_attention(&k, &v, &options)?;
+            assert_eq!((found.shape(), found.dtype()), (wants.shape(), wants.dtype()));
+            let off = found.sub(&wants)?.abs()?.max()?.item()?;
+            assert!(off < 4e-3, "{queries} queries, {keys} keys: off by {off}");
+        }
+    }
+    Ok(())
+}
+
 /// One key has all of the weight, however large its score is.
 #[test]
 fn one_key_gives_its_queries_no_gradient() -> Result<()> {

@@ -1,5 +1,6 @@
 //! Writes, extremes and selections at places: what is done in no order has one result.
 
+use genesis::autograd::{BackwardOptions, grad};
 use genesis::random::thread_rng;
 use genesis::{DType, Device, Result, ScatterReduce, Tensor};
 
@@ -104,7 +105,9 @@ fn selections_are_what_a_sort_begins_with() -> Result<()> {
     for on in devices("selections") {
         let _own = thread_rng(11);
         let dtypes = [DType::F32, DType::BF16, DType::F64, DType::I8, DType::I64];
-        for (n, dtype) in [70, 129, 2500].into_iter().flat_map(|n| dtypes.map(|d| (n, d))) {
+        let cases = [70, 129, 2500].into_iter().flat_map(|n| dtypes.map(|d| (n, d)));
+        // More than a tile of a GPU holds.
+        for (n, dtype) in cases.chain([DType::F32, DType::I64].map(|d| (9000, d))) {
             let x = rows(n, dtype, on)?;
             for largest in [true, false] {
                 let (values, index) = x.topk(9, 1, largest)?;
@@ -117,6 +120,71 @@ fn selections_are_what_a_sort_begins_with() -> Result<()> {
                 let index = x.kthvalue(k, 1, true)?.1;
                 let order = x.argsort(1, false)?.narrow(1, k - 1, 1)?;
                 assert_eq!(index.to_vec::<i64>()?, order.to_vec::<i64>()?, "{n} {dtype} {k}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A rank of each row, which only the device knows.
+#[test]
+fn medians_leave_out_what_is_not_a_number() -> Result<()> {
+    for on in devices("medians") {
+        for n in [9, 2500, 9000] {
+            let values: Vec<f64> = (0..3 * n)
+                .map(|i| if i * 31 % 7 < i / n { f64::NAN } else { (i * 7919 % 1009) as f64 })
+                .collect();
+            let x = Tensor::from_f64(&values, &[3, n], (DType::F32, on))?;
+            let wants: Vec<f64> = values
+                .chunks(n)
+                .map(|row| {
+                    let mut row: Vec<f64> = row.iter().copied().filter(|v| !v.is_nan()).collect();
+                    row.sort_by(f64::total_cmp);
+                    row[(row.len() - 1) / 2]
+                })
+                .collect();
+            let (values, index) = x.nanmedian_dim(1, true)?;
+            assert_eq!(values.to_f64_vec()?, wants, "{n}");
+            assert_eq!(x.gather(1, &index)?.to_f64_vec()?, wants, "{n}");
+            let has_nan = x.median_dim(1, false)?.0.isnan()?.to_dtype(DType::F32)?;
+            assert_eq!(has_nan.to_f64_vec()?, [0.0, 1.0, 1.0], "{n}");
+        }
+    }
+    Ok(())
+}
+
+/// Windows that share elements, and running extremes with equals, against sums at places.
+#[test]
+fn gradients_of_runs_and_windows_are_sums_at_places() -> Result<()> {
+    for on in devices("gradients of runs and windows") {
+        let _own = thread_rng(13);
+        for (n, size, step) in [(40, 3, 1), (41, 7, 3), (40, 2, 5), (300, 100, 1)] {
+            let x = Tensor::randn(&[2, n, 3], on)?.requires_grad_(true)?;
+            let windows = x.unfold(1, size, step)?;
+            let weight = Tensor::randn(windows.shape(), on)?;
+            windows.mul(&weight)?.sum()?.backward()?;
+            let at = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, on))?.reshape(&[1, n, 1])?;
+            let at = at.broadcast_to(&[2, n, 3])?.contiguous()?.unfold(1, size, step)?.contiguous()?;
+            let (count, zeros) = (weight.shape()[1], Tensor::zeros(&[2, n, 3], on)?);
+            let flat = |t: &Tensor| {
+                t.transpose(2, 3)?.contiguous()?.reshape(&[2, count * size, 3])
+            };
+            let wants = zeros.scatter_add(1, &flat(&at)?, &flat(&weight)?)?;
+            let off = x.grad().expect("a leaf").sub(&wants)?.abs()?.max()?.item()?;
+            assert!(off < 1e-4, "{size} by {step}: off by {off}");
+        }
+        for n in [1, 5, 700, 3000] {
+            let x = Tensor::randint(0, 9, &[3, n], (DType::I64, on))?.to_dtype(DType::F32)?;
+            let x = x.requires_grad_(true)?;
+            for is_largest in [true, false] {
+                let (values, index) = if is_largest { x.cummax(1)? } else { x.cummin(1)? };
+                let weight = Tensor::randn(&[3, n], on)?;
+                let found = grad(&[&values.mul(&weight)?.sum()?], &[&x], BackwardOptions::default())?;
+                let zeros = Tensor::zeros(&[3, n], on)?;
+                let wants = zeros.scatter_add(1, &index, &weight)?;
+                let found = found[0].as_ref().expect("it is used");
+                let off = found.sub(&wants)?.abs()?.max()?.item()?;
+                assert!(off < 1e-3, "{n}: off by {off}");
             }
         }
     }

@@ -361,6 +361,13 @@ fn run_reductions(device: Device) -> Result<()> {
     x.cumsum(0)?.sum()?.backward()?;
     x.detach().sort(0, false)?;
     x.detach().to_dtype(DType::I32)?.sort(0, true)?;
+    // The smallest of a row in parts, and of one that a tile holds.
+    for row in [x.detach(), x.detach().narrow(0, 0, 2500)?] {
+        row.topk(5, 0, true)?;
+        row.to_dtype(DType::I32)?.kthvalue(7, 0, false)?;
+    }
+    let x = Tensor::randn(&[3, 700], device)?.detach().requires_grad_(true)?;
+    x.cummax(1)?.0.sum()?.backward()?;
     // Windows of many elements.
     let x = Tensor::randn(&[2, 40, 40], device)?.detach().requires_grad_(true)?;
     x.adaptive_avg_pool(&[3, 2])?.sum()?.backward()?;
@@ -463,6 +470,15 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "radix_count",
     "radix_scatter",
     "radix_scatter_words",
+    "radix_select_count_floats",
+    "radix_select_count_ints",
+    "radix_select_digit",
+    "radix_select_rows_of_floats",
+    "radix_select_rows_of_ints",
+    "radix_select_tally_floats",
+    "radix_select_tally_ints",
+    "radix_select_write_floats",
+    "radix_select_write_ints",
     "radix_sort_rows_of_floats",
     "radix_sort_rows_of_ints",
     "radix_words_of_floats",

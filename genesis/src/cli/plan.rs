@@ -65,9 +65,12 @@ pub(super) struct Args {
     /// Give whole parameters up after a forward (ZeRO-3), or after the backward (ZeRO-2).
     #[arg(long, value_name = "BOOL")]
     reshard: Option<bool>,
-    /// In what parameters and gradients of fully sharded ranks travel: bf16, f32.
+    /// What parameters of fully sharded ranks are gathered in.
     #[arg(long, value_enum, default_value_t = Width::Bf16)]
     param_dtype: Width,
+    /// What their gradients are added up in; as parameters without it.
+    #[arg(long, value_enum)]
+    reduce_dtype: Option<Width>,
     /// Which collectives run beside the compute.
     #[arg(long, value_enum, default_value_t = Beside::Gathers)]
     overlap: Beside,
@@ -173,6 +176,7 @@ impl Args {
             zero_1: self.zero_1,
             reshard: self.reshard,
             half_parameters: Some(self.param_dtype == Width::Bf16),
+            half_gradients: self.reduce_dtype.map(|width| width == Width::Bf16),
             overlap: Some(match self.overlap {
                 Beside::None => Overlap::None,
                 Beside::Gradients => Overlap::Gradients,
@@ -307,6 +311,7 @@ fn by_axis(of: impl Fn(Axis) -> Value) -> Value {
 /// A plan with its units in the names of its keys.
 fn as_json(job: &Job, plan: &Plan) -> Value {
     let Plan { strategy, microbatches, memory, time } = plan;
+    let dtype = |is_half: bool| if is_half { "bf16" } else { "f32" };
     json!({
         "model": job.model.name,
         "parameters": job.model.parameters(),
@@ -322,7 +327,8 @@ fn as_json(job: &Job, plan: &Plan) -> Value {
         "recompute": strategy.recompute,
         "zero_1": strategy.zero_1,
         "reshard": strategy.reshard,
-        "param_dtype": if strategy.half_parameters { "bf16" } else { "f32" },
+        "param_dtype": dtype(strategy.half_parameters),
+        "reduce_dtype": dtype(strategy.half_gradients),
         "step_ms": time.seconds * 1e3,
         "compute_ms": time.compute * 1e3,
         "optimizer_ms": time.optimizer * 1e3,

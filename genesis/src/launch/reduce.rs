@@ -214,7 +214,7 @@ pub(crate) fn cumsum(x: &Tensor, y: &Tensor, reverse: bool) -> Result<()> {
         (_, dtype) => accumulate_dtype(dtype),
     };
     match parts_of_rows(x) {
-        1 => scan(kernel, &[x.dtype(), wide], x, y),
+        1 => scan(kernel, &[x.dtype(), wide], (x, None), y),
         parts => cumsum_by_parts(x, y, reverse, wide, parts),
     }
 }
@@ -251,18 +251,19 @@ fn cumsum_by_parts(x: &Tensor, y: &Tensor, reverse: bool, wide: DType, parts: us
     launch_with(kernel, y, grid, &dtypes, &consts, Some(8), &args)
 }
 
-/// A scan of the rows of `x: [m, n]`.
+/// A scan of the rows of `x: [m, n]`, and of another tensor of the same shape where the kernel reads one.
 pub(crate) fn scan(
     kernel: &'static KernelDef,
     dtypes: &[DType],
-    x: &Tensor,
+    (x, other): (&Tensor, Option<&Tensor>),
     y: &Tensor,
 ) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
     let RowTile { rows, cols, warps } =
         RowTile::of_scans(&chip(x.device()), m, n, x.dtype().bytes());
     let consts = [rows as i64, cols as i64];
-    let args = [own_view(x, false), own_view(y, true)];
+    let mut args = vec![own_view(x, false), own_view(y, true)];
+    args.extend(other.map(|other| own_view(other, false)));
     launch_with(kernel, y, Grid::x(m.div_ceil(rows)), dtypes, &consts, warps, &args)
 }
 

@@ -275,12 +275,16 @@ impl Costs<'_> {
         };
         let mut backward = unit.backward;
         let copies = if mesh.fsdp > 1 {
-            // The gradients as rows of all ranks, the part of their sum to f32; the part to what is gathered, and that
-            // copied to its shape. What is gathered in f32 is converted behind that.
-            let (width, wide) =
-                (self.width(), if self.strategy.half_parameters { 0.0 } else { 6.0 });
-            backward.compute += moved((2.0 * width + wide) * used + 6.0 * used / parts);
-            moved(6.0 * used / parts + (2.0 * width + wide) * used)
+            // The part to what is gathered, and that copied to its shape; what is gathered in f32 is converted behind that.
+            // The gradients, converted where they are not what they are summed in, as rows of all ranks; the part of their
+            // sum to f32.
+            let &Strategy { half_parameters, half_gradients, .. } = self.strategy;
+            let converted = |is: bool| if is { WIDE + HALF } else { 0.0 };
+            let gathered = 2.0 * width(half_parameters) + converted(!half_parameters);
+            let back = converted(!half_parameters) + converted(half_parameters != half_gradients);
+            let rows = 2.0 * width(half_gradients) + back;
+            backward.compute += moved(rows * used + 6.0 * used / parts);
+            moved(6.0 * used / parts + gathered * used)
         } else {
             backward.compute += moved(6.0 * used);
             moved(6.0 * used)
@@ -296,24 +300,26 @@ impl Costs<'_> {
         }
     }
 
-    /// Bytes of an element of what [`Axis::Fsdp`] sends.
-    fn width(&self) -> f64 {
-        if self.strategy.half_parameters { HALF } else { WIDE }
-    }
-
     /// The collectives of a unit that uses so many parameters and owns so many, in so many matrices.
     fn collectives(&self, [used, owned, matrices]: [f64; 3]) -> Collectives {
         let mesh = &self.strategy.mesh;
         let (fsdp, replicas) = (self.span(Axis::Fsdp), mesh.replicas(self.job.gpus_per_node));
-        let sharded = self.cluster.gather(fsdp, self.width() * used);
+        let (gathered, summed) =
+            (width(self.strategy.half_parameters), width(self.strategy.half_gradients));
         let all_reduce = match mesh.fsdp {
             1 => {
                 let bytes = WIDE * owned;
                 let buckets = (bytes / BUCKET).ceil().clamp(1.0, matrices);
                 buckets * self.cluster.all_reduce(replicas, bytes / buckets)
             }
-            parts => self.cluster.all_reduce(replicas, self.width() * owned / parts as f64),
+            parts => self.cluster.all_reduce(replicas, summed * owned / parts as f64),
         };
-        Collectives { gather: sharded, reduce: sharded, all_reduce }
+        let [gather, reduce] = [gathered, summed].map(|width| self.cluster.gather(fsdp, width * used));
+        Collectives { gather, reduce, all_reduce }
     }
+}
+
+/// Bytes of an element of what [`Axis::Fsdp`] sends.
+fn width(is_half: bool) -> f64 {
+    if is_half { HALF } else { WIDE }
 }

@@ -57,9 +57,11 @@ pub struct Strategy {
     pub zero_1: bool,
     /// Whether [`Axis::Fsdp`] gives whole parameters up after a forward (ZeRO-3), or only after the backward (ZeRO-2).
     pub reshard: bool,
-    /// Whether parameters and gradients of [`Axis::Fsdp`] travel in bf16
+    /// Whether parameters of [`Axis::Fsdp`] travel in bf16
     /// ([`FullyShardOptions::param_dtype`](crate::distributed::FullyShardOptions)), or in f32.
     pub half_parameters: bool,
+    /// Whether their gradients do ([`FullyShardOptions::reduce_dtype`](crate::distributed::FullyShardOptions)).
+    pub half_gradients: bool,
     /// Which collectives run beside the compute.
     pub overlap: Overlap,
 }
@@ -73,6 +75,7 @@ impl Default for Strategy {
             zero_1: false,
             reshard: true,
             half_parameters: true,
+            half_gradients: true,
             overlap: Overlap::Gathers,
         }
     }

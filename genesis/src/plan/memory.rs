@@ -103,14 +103,15 @@ fn of_stage(
     let backward = 2.0 * HALF * tokens * model.hidden as f64 / mesh.tp as f64;
     let used = layers * layer + of(is_last, units.head.used);
     let largest = layer.max(of(is_last, units.head.used)).max(of(is_first, table));
-    let width = if strategy.half_parameters { HALF } else { WIDE };
+    let [width, summed] =
+        [strategy.half_parameters, strategy.half_gradients].map(|half| if half { HALF } else { WIDE });
     let root = if mesh.pp == 1 { table + units.head.parameters } else { 0.0 };
     // What was gathered in f32 is converted for products.
     let copied = if strategy.half_parameters { 0.0 } else { HALF * used };
     let parameters = match (mesh.fsdp > 1, strategy.reshard) {
         // The unit at work and the next, the gradients of one and their rows; the root, which stays.
-        (true, true) => width * (4.0 * largest + root) + copied,
-        (true, false) => width * (whole + 2.0 * largest) + copied,
+        (true, true) => width * (3.0 * largest + root) + summed * largest + copied,
+        (true, false) => width * (whole + largest) + summed * largest + copied,
         (false, _) => HALF * used,
     };
     let bucket = if mesh.dp * mesh.cp > 1 { WIDE * largest / mesh.fsdp as f64 } else { 0.0 };

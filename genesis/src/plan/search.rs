@@ -24,8 +24,10 @@ pub struct Given {
     pub zero_1: Option<bool>,
     /// Whether whole parameters are given up after a forward.
     pub reshard: Option<bool>,
-    /// Whether what fully sharded ranks send is in bf16; it is where it is not given.
+    /// Whether parameters that fully sharded ranks send are in bf16; they are where it is not given.
     pub half_parameters: Option<bool>,
+    /// Whether gradients that they send are; as parameters where it is not given.
+    pub half_gradients: Option<bool>,
     /// Which collectives run beside the compute; [`Overlap::Gathers`] where it is not given.
     pub overlap: Option<Overlap>,
 }
@@ -178,6 +180,7 @@ fn strategies(given: &Given, mesh: Mesh, microbatch: usize) -> Vec<Strategy> {
     let can_shard = mesh.dp > 1 && mesh.fsdp == 1;
     let overlap = given.overlap.unwrap_or(Overlap::Gathers);
     let half_parameters = given.half_parameters.unwrap_or(true);
+    let half_gradients = given.half_gradients.unwrap_or(half_parameters);
     let mut found = Vec::new();
     for recompute in both(given.recompute, true, false) {
         for zero_1 in both(given.zero_1, can_shard, false) {
@@ -190,7 +193,7 @@ fn strategies(given: &Given, mesh: Mesh, microbatch: usize) -> Vec<Strategy> {
                     reshard,
                     ..Strategy::default()
                 };
-                found.push(Strategy { half_parameters, overlap, ..own });
+                found.push(Strategy { half_parameters, half_gradients, overlap, ..own });
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use genesis::distributed::{ProcessGroup, ReduceOp};
-use genesis::train::language::{Event, Options, Outcome, Session, Start, run};
+use genesis::train::language::{Event, Options, Outcome, Precision, Session, Start, run};
 use genesis::{Device, Tensor};
 use serde_json::json;
 
@@ -156,12 +156,26 @@ fn processors() -> Result<()> {
 const SINGLES: &[(&str, Change)] = &[
     ("dp", |_| ()),
     ("fsdp", |of| of.fsdp = of_all()),
+    ("fsdp that keeps what it gathered", |of| (of.fsdp, of.reshard) = (of_all(), false)),
     ("tp", |of| of.tp = of_all()),
     ("tp with sequence parallel norms", |of| {
         (of.tp, of.sequence_parallel) = (of_all(), true);
     }),
     ("cp", |of| of.cp = of_all()),
     ("pp", |of| of.pp = of_all()),
+];
+
+/// With parts that travel in bf16.
+const HALVES: &[(&str, Change)] = &[
+    ("fsdp in bf16", |of| (of.fsdp, of.dtype) = (of_all(), Precision::Bf16)),
+    ("fsdp in bf16, gradients in f32", |of| {
+        (of.fsdp, of.dtype, of.reduce_dtype) =
+            (of_all(), Precision::Bf16, Some(Precision::F32));
+    }),
+    ("fsdp in f32, products in bf16", |of| {
+        (of.fsdp, of.dtype, of.param_dtype) =
+            (of_all(), Precision::Bf16, Some(Precision::F32));
+    }),
 ];
 
 /// Two ranks along one axis, the others along another.
@@ -196,7 +210,10 @@ fn meshes() -> Result<()> {
     let group = group_of(60, Device::Cpu)?;
     let place = Place::new(&group)?;
     match group.size() {
-        2 => compare(&group, &place, SINGLES, 1e-6)?,
+        2 => {
+            compare(&group, &place, SINGLES, 1e-6)?;
+            compare(&group, &place, HALVES, 5e-3)?;
+        }
         4 => compare(&group, &place, &[SINGLES, PAIRS].concat(), 1e-6)?,
         _ => {
             let three: &[(&str, Change)] =

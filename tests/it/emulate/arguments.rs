@@ -34,6 +34,7 @@ pub(super) fn integer(kernel: &str, param: &str, dtype: DType) -> Scalar {
         "scale" => 1 << 20,
         // The digits of a key of 16 bits.
         "passes" if kernel.starts_with("radix_sort_rows") => 4,
+        "shift" if kernel.starts_with("radix_select_count") => 4,
         // Parts of a row are whole steps.
         "part" if kernel.starts_with("cumsum_parts") || kernel == "sum_parts" => 256,
         _ => 16,

@@ -158,6 +158,19 @@ pub(super) struct Flags {
     #[arg(long, value_parser = positive)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fsdp: Option<usize>,
+    /// What --fsdp ranks gather parameters in and compute with; --dtype without it.
+    #[arg(long, value_parser = ["f32", "bf16"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) param_dtype: Option<String>,
+    /// What --fsdp ranks add up gradients in; that of the gathered parameters without it.
+    #[arg(long, value_parser = ["f32", "bf16"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reduce_dtype: Option<String>,
+    /// Whether --fsdp ranks give gathered parameters up after a forward (ZeRO-3), or after the backward (ZeRO-2); true
+    /// without it.
+    #[arg(long, value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reshard: Option<bool>,
     /// Ranks that have some of the heads, of the hidden channels and of the vocabulary each (tensor parallel).
     #[arg(long, value_parser = positive)]
     #[serde(skip_serializing_if = "Option::is_none")]

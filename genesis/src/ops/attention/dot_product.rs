@@ -146,6 +146,9 @@ impl Call<'_> {
             return Call { q, k, v, ..*self }.run(with_lse);
         }
         match self.pick()? {
+            (AttentionBackend::Flash, _) if !with_lse && self.is_of_few_queries() => {
+                Ok((self.over_shared_keys()?, None))
+            }
             (AttentionBackend::Flash, _) => self.flash(with_lse),
             _ => self.composed(with_lse),
         }

@@ -1,6 +1,7 @@
 //! Attention: of tensors of one length, of sequences packed one after the other, and over a part of the keys.
 
 mod dot_product;
+mod few;
 mod flash;
 mod part;
 mod scores;

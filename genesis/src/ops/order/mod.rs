@@ -2,6 +2,7 @@
 
 mod radix;
 mod search;
+mod smallest;
 mod sort;
 mod unique;
 

@@ -11,35 +11,35 @@ use crate::ops::index::exclusive;
 use crate::tensor::Tensor;
 
 /// Keys of a thread on a GPU: as many as counters of 4 bits count.
-const WIDTH: usize = 8;
+pub(super) const WIDTH: usize = 8;
 /// Threads of a program that has a part of a row, and its warps.
-const LANES: usize = 256;
-const WARPS: u32 = 8;
+pub(super) const LANES: usize = 256;
+pub(super) const WARPS: u32 = 8;
 /// Keys of a row, at most, that one program sorts: 1024 threads have them.
-const ROW: usize = 8192;
+pub(super) const ROW: usize = 8192;
 /// Keys of a part, at most: counters of 16 bits hold them.
-const PART: usize = 32_768;
+pub(super) const PART: usize = 32_768;
 /// Parts of a row from which on each becomes longer: their counts are added up by one program.
 const PARTS: usize = 1024;
 
 /// Bits of a digit on a GPU.
-const DIGIT: usize = 4;
+pub(super) const DIGIT: usize = 4;
 
 /// How values become keys: `(order - zero) ^ flip`, of which the low `bits` differ.
-struct Keys {
-    dtype: DType,
-    zero: i64,
-    flip: i64,
-    bits: usize,
+pub(super) struct Keys {
+    pub(super) dtype: DType,
+    pub(super) zero: i64,
+    pub(super) flip: i64,
+    pub(super) bits: usize,
 }
 
-fn number(value: usize) -> Arg {
+pub(super) fn number(value: usize) -> Arg {
     launch::number(DType::I64, value as f64)
 }
 
 impl Keys {
     #[track_caller]
-    fn of(x: &Tensor, descending: bool) -> Result<Keys> {
+    pub(super) fn of(x: &Tensor, descending: bool) -> Result<Keys> {
         let bits = 8 * x.dtype().bytes();
         let dtype = match bits {
             8 => DType::I8,
@@ -65,20 +65,20 @@ impl Keys {
         Ok(Keys { dtype, zero: 0, flip: sign ^ turned, bits })
     }
 
-    fn scalar(&self, value: i64) -> Arg {
+    pub(super) fn scalar(&self, value: i64) -> Arg {
         Arg::Scalar(Scalar::int(self.dtype, value))
     }
 }
 
 /// Keys with the positions where they stood.
-struct Pairs {
-    keys: Tensor,
-    at: Tensor,
+pub(super) struct Pairs {
+    pub(super) keys: Tensor,
+    pub(super) at: Tensor,
 }
 
 impl Pairs {
     #[track_caller]
-    fn like(x: &Tensor, key: DType, position: DType) -> Result<Pairs> {
+    pub(super) fn like(x: &Tensor, key: DType, position: DType) -> Result<Pairs> {
         let fresh = |dtype| Tensor::uninitialized(x.shape(), (dtype, x.device()));
         Ok(Pairs { keys: fresh(key)?, at: fresh(position)? })
     }
@@ -218,35 +218,9 @@ pub(in crate::ops) fn order_of_places(places: &Tensor, most: usize) -> Result<Te
     sorted_by(&rows, &keys)?.reshape(&[places.numel()])
 }
 
-/// On the CPU: the positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they
-/// stand, and where the largest of them stands, of equals the last.
-#[track_caller]
-pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor, Tensor)> {
-    let [rows, n] = [x.shape()[0], x.shape()[1]];
-    let keys = Keys::of(x, descending)?;
-    let pairs = Pairs::like(x, keys.dtype, DType::I32)?;
-    begin(x, &keys, &pairs)?;
-    let fresh = |extents: [usize; 2]| Tensor::uninitialized(&extents, (DType::I64, Device::Cpu));
-    let (counts, order, edge) = (fresh([rows, 256])?, fresh([rows, k])?, fresh([rows, 1])?);
-    let passes = keys.bits.div_ceil(8);
-    let args = [
-        launch::pointer(&pairs.keys, false),
-        launch::pointer(&counts, true),
-        launch::pointer(&order, true),
-        launch::pointer(&edge, true),
-        number(n),
-        number(k),
-        number(passes),
-        Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - 8 * passes)) as i64)),
-    ];
-    let kernel = &device::radix_select_in_order::KERNEL;
-    launch::warped(kernel, &order, Grid::x(rows), &[keys.dtype], &[], None, &args)?;
-    Ok((order, edge))
-}
-
 /// The keys of `x`, and the positions in its rows.
 #[track_caller]
-fn begin(x: &Tensor, keys: &Keys, pairs: &Pairs) -> Result<()> {
+pub(super) fn begin(x: &Tensor, keys: &Keys, pairs: &Pairs) -> Result<()> {
     let kernel = match x.dtype().is_float() {
         true => &device::radix_keys_of_floats::KERNEL,
         false => &device::radix_keys_of_ints::KERNEL,

@@ -9,7 +9,7 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::sort as device;
 
-use super::radix;
+use super::{radix, smallest};
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::index::take_distinct_along;
@@ -80,16 +80,16 @@ impl Tensor {
     /// The first `k` of [`Tensor::argsort`] without a sort of all; none where that is no better.
     #[track_caller]
     fn few_first(&self, k: usize, axis: usize, descending: bool) -> Result<Option<Tensor>> {
-        if self.rank() == 0 || self.device() != Device::Cpu {
+        if self.rank() == 0 || self.numel() == 0 {
             return Ok(None);
         }
         let last = self.detach().as_countable().transpose(axis as i64, -1)?;
         let n = last.dim(-1)?;
-        if k == 0 || n <= SHORT || 2 * k > n || last.numel() == 0 {
+        let rows = last.reshape(&[last.numel() / n, n])?;
+        if k == 0 || is_short(&rows) || 2 * k > n {
             return Ok(None);
         }
-        let rows = last.reshape(&[last.numel() / n, n])?;
-        let chosen = radix::smallest(&rows, k, descending)?.0;
+        let chosen = smallest::smallest(&rows, k, descending)?.0;
         let order = sorted(&rows.gather(1, &chosen)?, descending)?;
         let mut shape = last.shape().to_vec();
         shape[last.rank() - 1] = k;
@@ -100,16 +100,40 @@ impl Tensor {
     /// Element `rank` of [`Tensor::argsort`] along an axis, which keeps an extent of 1.
     #[track_caller]
     pub(in crate::ops) fn index_of_rank(&self, rank: usize, axis: i64) -> Result<Tensor> {
-        let last = self.detach().transpose(axis, -1)?;
-        let n = last.dim(-1)?;
-        if self.device() != Device::Cpu || n <= SHORT || last.numel() == 0 {
-            return self.argsort(axis, false)?.narrow(axis, rank, 1);
+        let found = self.selected(axis, |rows| smallest::of_rank(rows, rank))?;
+        found.map_or_else(|| self.argsort(axis, false)?.narrow(axis, rank, 1), Ok)
+    }
+
+    /// Elements `ranks` of [`Tensor::argsort`] along an axis, whose extent is 1.
+    #[track_caller]
+    pub(in crate::ops) fn index_of_ranks(&self, ranks: &Tensor, axis: i64) -> Result<Tensor> {
+        let of = |rows: &Tensor| {
+            let ranks = ranks.transpose(axis, -1)?.reshape(&[rows.shape()[0]])?;
+            smallest::of_ranks(rows, &ranks)
+        };
+        let found = if self.device() == Device::Cpu { None } else { self.selected(axis, of)? };
+        found.map_or_else(|| self.argsort(axis, false)?.gather(axis, ranks), Ok)
+    }
+
+    /// One position of each row along an axis, by `of`, which takes rows `[rows, n]`; none where a sort is no worse.
+    #[track_caller]
+    fn selected(
+        &self,
+        axis: i64,
+        of: impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let last = self.detach().as_countable().transpose(axis, -1)?;
+        if last.numel() == 0 {
+            return Ok(None);
         }
+        let n = last.dim(-1)?;
         let rows = last.reshape(&[last.numel() / n, n])?;
-        let edge = radix::smallest(&rows, rank + 1, false)?.1;
+        if is_short(&rows) {
+            return Ok(None);
+        }
         let mut shape = last.shape().to_vec();
         shape[last.rank() - 1] = 1;
-        edge.reshape(&shape)?.transpose(axis, -1)?.contiguous()
+        of(&rows)?.reshape(&shape)?.transpose(axis, -1)?.contiguous().map(Some)
     }
 
     /// The largest element along `dim` and where it stands; the first of equals, NaN before numbers.
@@ -170,15 +194,19 @@ const COMPARED: usize = 1 << 27;
 /// Rows of at most so many elements are sorted in one launch on the CPU, each element against each.
 const SHORT: usize = 64;
 
+/// Whether rows `x: [rows, n]` are compared rather than passed over.
+fn is_short(x: &Tensor) -> bool {
+    let [rows, n] = [x.shape()[0], x.shape()[1]];
+    match x.device() {
+        Device::Cpu => n <= SHORT,
+        Device::Cuda(_) => n <= PIECE && rows.saturating_mul(n * n) <= COMPARED,
+    }
+}
+
 /// The positions of the elements of each row of `x: [rows, n]` in order.
 #[track_caller]
 fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
-    let [rows, n] = [x.shape()[0], x.shape()[1]];
-    let is_short = match x.device() {
-        Device::Cpu => n <= SHORT,
-        Device::Cuda(_) => n <= PIECE && rows.saturating_mul(n * n) <= COMPARED,
-    };
-    match is_short && x.dtype().bytes() <= 4 {
+    match is_short(x) && x.dtype().bytes() <= 4 {
         true => by_keys(x, descending),
         false => radix::sorted(x, descending),
     }

@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::scan as device;
 
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
@@ -69,8 +69,9 @@ impl Tensor {
         let at = Tensor::arange(0.0, x.dim(-1)? as f64, 1.0, (DType::I64, x.device()))?;
         let at = is_best.where_(&at, &Tensor::zeros(&[], (DType::I64, x.device()))?)?;
         let index = by_rows(&device::cummax_rows::KERNEL, &[DType::I64], &at)?;
-        let index = index.transpose(axis, -1)?.contiguous()?;
-        Ok((self.gather(axis, &index)?, index))
+        let values = self.transpose(axis, -1)?;
+        let values = apply(Extremes { best, index: index.clone() }, &[&values])?;
+        Ok((values.transpose(axis, -1)?, index.transpose(axis, -1)?.contiguous()?))
     }
 
     /// The logarithm of the running sum of exponentials along `dim`, which does not overflow.
@@ -99,11 +100,50 @@ impl Tensor {
 /// A kernel of rows on the last axis of a tensor that is not empty.
 #[track_caller]
 fn by_rows(kernel: &'static KernelDef, dtypes: &[DType], x: &Tensor) -> Result<Tensor> {
+    by_rows_with(kernel, dtypes, x, None)
+}
+
+/// [`by_rows`] of a kernel that reads another tensor of the same shape too.
+#[track_caller]
+fn by_rows_with(
+    kernel: &'static KernelDef,
+    dtypes: &[DType],
+    x: &Tensor,
+    other: Option<&Tensor>,
+) -> Result<Tensor> {
     let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
     let n = x.dim(-1)?;
     let shape = [x.numel() / n, n];
-    launch::scan(kernel, dtypes, &x.reshape(&shape)?, &y.reshape(&shape)?)?;
+    let other = other.map(|other| other.reshape(&shape)).transpose()?;
+    launch::scan(kernel, dtypes, (&x.reshape(&shape)?, other.as_ref()), &y.reshape(&shape)?)?;
     Ok(y)
+}
+
+/// Running extremes along the last axis, which are known, as are their places.
+struct Extremes {
+    best: Tensor,
+    index: Tensor,
+}
+
+impl Op for Extremes {
+    fn name(&self) -> &'static str {
+        "cummax"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        // Of a bool its bytes were compared.
+        self.best.to_dtype(inputs[0].dtype())
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        if is_grad_enabled() {
+            let zeros = Tensor::zeros(dy.shape(), (dy.dtype(), dy.device()))?;
+            return Ok(vec![Some(zeros.scatter_add(-1, &self.index, dy)?)]);
+        }
+        let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+        let kernel = &device::running_extreme_bwd::KERNEL;
+        by_rows_with(kernel, &dtypes, dy, Some(&self.index)).map(|dx| vec![Some(dx)])
+    }
 }
 
 /// Along the last axis.

@@ -95,7 +95,7 @@ impl Tensor {
         let (x, axis) = self.with_axis(dim)?;
         let count = x.isnan()?.logical_not()?.sum_dims(&[axis], true)?;
         let rank = count.sub_scalar(1.0)?.maximum_scalar(0.0)?.floor_divide_scalar(2.0)?;
-        let index = x.argsort(axis, false)?.gather(axis, &rank)?;
+        let index = x.index_of_ranks(&rank, axis)?;
         self.picked(&x, axis, index, keep)
     }
 
@@ -282,9 +282,9 @@ impl Tensor {
         }
         let mut index = x.index_of_rank(rank, axis)?;
         if nan_wins && x.dtype().is_float() {
-            let has_nan = x.isnan()?.any_dims(&[axis], true)?;
+            // NaN is larger than all numbers there.
             let first = x.detach().argmax(axis)?.unsqueeze(axis)?;
-            index = has_nan.where_(&first, &index)?;
+            index = x.detach().gather(axis, &first)?.isnan()?.where_(&first, &index)?;
         }
         self.picked(&x, axis, index.contiguous()?, keep)
     }

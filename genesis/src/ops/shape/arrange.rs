@@ -7,7 +7,7 @@ use genesis_kernel::ir::DType;
 
 use crate::error::{Error, Result};
 use crate::ops::check_pair;
-use crate::shape;
+use crate::shape::{self, Layout};
 use crate::tensor::{Tensor, host};
 
 /// Which operand of a grid its first axis belongs to.
@@ -370,8 +370,8 @@ impl Tensor {
             return Err(Error::op(NAME, message));
         }
         let lead = self.rank() - 1;
-        let planes =
-            self.filled_in(NAME, &shape, 0.0, |dense| dense.diagonal(offset, lead, lead + 1))?;
+        let of = move |layout: &Layout| layout.diagonal(offset, lead, lead + 1);
+        let planes = self.filled_in(NAME, &shape, 0.0, of)?;
         // Below the diagonal of swapped axes is what is above it.
         planes.movedim(&[-2, -1], &[dim1, dim2])
     }

@@ -93,9 +93,10 @@ fn constant(x: &Tensor, pairs: &[(usize, i64, [i64; 2])], value: f64) -> Result<
         return Ok(middle);
     }
     shape::numel("pad", &shape)?;
-    middle.filled_in("pad", &shape, value, |dense| {
+    let (pairs, kept) = (pairs.to_vec(), middle.shape().to_vec());
+    middle.filled_in("pad", &shape, value, move |dense| {
         pairs.iter().try_fold(dense.clone(), |layout, &(axis, _, [before, _])| {
-            layout.slice(axis, before.max(0) as usize, 1, middle.shape()[axis])
+            layout.slice(axis, before.max(0) as usize, 1, kept[axis])
         })
     })
 }

@@ -73,7 +73,7 @@ impl Tensor {
         let of = |layout: &Layout| layout.windows(axis, size, step);
         let (outer, inner) = seen(NAME, &x, of)?;
         let view = OverlappingView { name: NAME, outer, inner, from: x.shape().to_vec() };
-        let windows = apply(view, &[&x])?;
+        let windows = apply(Windows { view, axis: axis as i64, size, step }, &[&x])?;
         // The windows of a scalar are one, and it has no axis for that.
         if self.rank() == 0 { windows.squeeze(0) } else { Ok(windows) }
     }
@@ -185,11 +185,12 @@ impl Tensor {
         name: &'static str,
         shape: &[usize],
         value: f64,
-        of: impl Fn(&Layout) -> Option<Layout>,
+        of: impl Fn(&Layout) -> Option<Layout> + Send + Sync + 'static,
     ) -> Result<Tensor> {
         let inner = Layout::contiguous(shape).and_then(|dense| of(&dense));
         let inner = inner.ok_or_else(|| unseen(name, self))?;
-        apply(Fill { name, inner, from: shape.to_vec(), value }, &[self])
+        let of: Option<Derived> = Some(Box::new(of));
+        apply(Fill { name, inner, from: shape.to_vec(), value, of }, &[self])
     }
 }
 
@@ -230,9 +231,12 @@ impl Op for StridedView {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
-        Ok(vec![Some(apply(Fill { name, inner, from, value: 0.0 }, &[dy])?)])
+        Ok(vec![Some(apply(Fill { name, inner, from, value: 0.0, of: None }, &[dy])?)])
     }
 }
+
+/// The layout of a view, of that of a tensor of any strides.
+type Derived = Box<dyn Fn(&Layout) -> Option<Layout> + Send + Sync>;
 
 /// A value with a view filled in: the gradient of a view, where it is zero.
 struct Fill {
@@ -240,6 +244,8 @@ struct Fill {
     inner: Layout,
     from: Vec<usize>,
     value: f64,
+    /// The same view of what is not dense, where it is known.
+    of: Option<Derived>,
 }
 
 impl Op for Fill {
@@ -256,10 +262,13 @@ impl Op for Fill {
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let dy = dy.contiguous()?;
-        let first = dy.layout().offset() + self.inner.offset();
-        let outer = self.inner.at(first).ok_or_else(|| unseen(self.name, &dy))?;
         let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
+        if let Some(outer) = self.of.as_ref().and_then(|of| of(dy.layout())) {
+            return Ok(vec![Some(apply(StridedView { name, outer, inner, from }, &[dy])?)]);
+        }
+        let dy = dy.contiguous()?;
+        let first = dy.layout().offset() + inner.offset();
+        let outer = inner.at(first).ok_or_else(|| unseen(name, &dy))?;
         Ok(vec![Some(apply(StridedView { name, outer, inner, from }, &[&dy])?)])
     }
 }
@@ -287,6 +296,49 @@ impl Op for OverlappingView {
         let places = places_of_layout(&self.inner, dy.device())?;
         let n = shape::product(&self.from);
         Ok(vec![Some(add_at(dy, &places, n)?.reshape(&self.from)?)])
+    }
+}
+
+/// Windows along an axis.
+struct Windows {
+    view: OverlappingView,
+    axis: i64,
+    size: usize,
+    step: usize,
+}
+
+/// Windows that share an element, at most, whose gradients are added one after the other.
+const SHARED: usize = 64;
+
+impl Op for Windows {
+    fn name(&self) -> &'static str {
+        self.view.name()
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        self.view.forward(inputs)
+    }
+
+    /// Each so many windows share no element: a strided sum each.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let Windows { axis, size, step, .. } = *self;
+        let count = dy.dim(axis)?;
+        let apart = size.div_ceil(step).min(count);
+        if is_grad_enabled() || apart > SHARED || dy.numel() == 0 || size > i64::MAX as usize {
+            return self.view.backward(saved, dy);
+        }
+        let wide = launch::accumulate_dtype(dy.dtype());
+        let dx = Tensor::zeros(&self.view.from, (wide, dy.device()))?;
+        let windows = dx.unfold(axis, size, step)?;
+        for first in (0..apart).rev() {
+            let every = |t: &Tensor| t.slice_step(axis, Some(first as i64), None, apart as i64);
+            let (own, part) = (every(&windows)?, every(dy)?);
+            match apart {
+                1 => own.copy_(&part)?,
+                _ => own.add_(&part.to_dtype(wide)?)?,
+            }
+        }
+        Ok(vec![Some(dx.to_dtype(dy.dtype())?)])
     }
 }
 

@@ -89,6 +89,10 @@ impl Layout {
             (Some(name), _) if !options.prompts.is_empty() => {
                 format!("prompts need the whole model on one rank, which {name} does not leave")
             }
+            _ if options.has_transit() && !has(Axis::Shard) => {
+                "param_dtype, reduce_dtype and reshard are of fully sharded ranks: they need an fsdp above 1"
+                    .to_owned()
+            }
             _ if options.sequence_parallel && !has(Axis::Tensor) => {
                 "sequence_parallel is of tensor parallel ranks: it needs a tp above 1".to_owned()
             }
@@ -115,6 +119,11 @@ impl Options {
     /// That names the numbers, or what is not built and why.
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         Layout::of(self, ranks).map(drop)
+    }
+
+    /// Whether it says how parameters in parts travel.
+    fn has_transit(&self) -> bool {
+        self.param_dtype.is_some() || self.reduce_dtype.is_some() || !self.reshard
     }
 
     /// Whether ranks have parts of the model: it is loaded into the memory of the host then, and each rank's device gets what
@@ -236,5 +245,8 @@ mod tests {
         assert!(said.contains("cp is not built for pairs of answers"), "{said}");
         let said = layout(2, |of| of.sequence_parallel = true).unwrap_err();
         assert!(said.contains("needs a tp above 1"), "{said}");
+        let said = layout(2, |of| of.reshard = false).unwrap_err();
+        assert!(said.contains("need an fsdp above 1"), "{said}");
+        layout(2, |of| (of.fsdp, of.reshard) = (Some(2), false)).expect("it is built");
     }
 }

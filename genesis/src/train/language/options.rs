@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::encoder::LossOn;
 use super::schedule::{Curve, LearningRate};
+use crate::distributed::FullyShardOptions;
 use crate::error::{Error, Result};
 use crate::models::WeightForm;
 use crate::nn::LoraOptions;
@@ -173,6 +174,14 @@ pub struct Options {
     /// Ranks that take other batches and have a part of each parameter, gradient and state (ZeRO-3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsdp: Option<usize>,
+    /// What `fsdp` ranks gather parameters in and compute with; `dtype` without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param_dtype: Option<Precision>,
+    /// What `fsdp` ranks add up gradients in; that of the gathered parameters without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduce_dtype: Option<Precision>,
+    /// Whether `fsdp` ranks give gathered parameters up after a forward (ZeRO-3), or after the backward (ZeRO-2).
+    pub reshard: bool,
     /// Ranks that have some of the heads, of the hidden channels and of the vocabulary each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tp: Option<usize>,
@@ -237,6 +246,9 @@ impl Options {
             tensorboard: false,
             dp: None,
             fsdp: None,
+            param_dtype: None,
+            reduce_dtype: None,
+            reshard: true,
             tp: None,
             cp: None,
             pp: None,
@@ -367,6 +379,16 @@ impl Options {
         (self.dtype == Precision::Bf16).then_some(DType::BF16)
     }
 
+    /// How parameters in parts travel.
+    pub(super) fn sharding(&self) -> FullyShardOptions {
+        let gathered = self.param_dtype.unwrap_or(self.dtype);
+        FullyShardOptions {
+            reshard_after_forward: self.reshard,
+            param_dtype: (gathered == Precision::Bf16).then_some(DType::BF16),
+            reduce_dtype: self.reduce_dtype.map(Precision::dtype),
+        }
+    }
+
     /// The adapters, where there are some.
     pub(super) fn lora(&self) -> Option<LoraOptions> {
         self.lora_rank.map(|rank| LoraOptions {
@@ -386,6 +408,15 @@ impl Options {
             warmup: self.warmup.unwrap_or((steps / 20).min(100)).min(steps),
             decay: self.decay.unwrap_or(steps / 5),
             steps,
+        }
+    }
+}
+
+impl Precision {
+    fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
         }
     }
 }

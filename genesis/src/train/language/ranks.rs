@@ -15,8 +15,7 @@ use super::stages::Stages;
 use super::start::Start;
 use crate::autograd::{HookHandle, no_grad};
 use crate::distributed::{
-    DdpOptions, DistributedDataParallel, FullyShardOptions, Parallel, ProcessGroup, ReduceOp,
-    Sharding, sum_gradients,
+    DdpOptions, DistributedDataParallel, Parallel, ProcessGroup, ReduceOp, Sharding, sum_gradients,
 };
 use crate::error::{Error, Result};
 use crate::models::{CausalLm, Stage, TensorParallel};
@@ -88,7 +87,7 @@ impl Ranks {
         }
         if let Some(shards) = &mesh.shards {
             let (group, replicas) = (shards.clone(), mesh.replicas.clone());
-            let by = Sharding { group, replicas, options: FullyShardOptions::default() };
+            let by = Sharding { group, replicas, options: options.sharding() };
             start = Start { model: start.model.fully_shard(&by)?, ..start };
         }
         let named = start.model.named_parameters().into_iter();

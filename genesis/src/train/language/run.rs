@@ -283,6 +283,9 @@ impl<'o, L: Lesson> Run<'o, L> {
                 // Any ranks go on with what others wrote.
                 "dp",
                 "fsdp",
+                "param_dtype",
+                "reduce_dtype",
+                "reshard",
                 "tp",
                 "cp",
                 "pp",
