@@ -226,10 +226,7 @@ impl Unit {
             let rows = pack.iter().map(|&index| self.rows(&grads[index], index, dtype));
             let rows = rows.collect::<Result<Vec<_>>>()?;
             let all = Tensor::cat(&rows.iter().collect::<Vec<_>>(), 1)?; // [ranks, elements]
-            let own = self.groups.shards.reduce_scatter(&all, ReduceOp::Avg)?;
-            if let Some(replicas) = &self.groups.replicas {
-                replicas.all_reduce(&own, ReduceOp::Avg)?;
-            }
+            let own = self.mean(&all)?;
             let own = own.reshape(&[own.numel()])?;
             for (&index, place) in pack.iter().zip(self.places(&pack)) {
                 let part =
@@ -239,6 +236,18 @@ impl Unit {
             }
         }
         Ok(parts)
+    }
+
+    /// This rank's row of the mean over all ranks of `all: [ranks, elements]`.
+    fn mean(&self, all: &Tensor) -> Result<Tensor> {
+        let Groups { shards, replicas } = &self.groups;
+        let Some(replicas) = replicas else { return shards.reduce_scatter(all, ReduceOp::Avg) };
+        if shards.has_ordered_reductions() {
+            return shards.reduce_scatter_over(replicas, all);
+        }
+        let own = shards.reduce_scatter(all, ReduceOp::Avg)?;
+        replicas.all_reduce(&own, ReduceOp::Avg)?;
+        Ok(own)
     }
 
     /// A gradient as the parts of all ranks, one a row.

@@ -8,8 +8,13 @@ use genesis::Device;
 use genesis::distributed::ProcessGroup;
 use genesis::train::language::{Event, Options, Outcome, Session, Start, run};
 
-use super::common::group;
+use super::common::group_of;
 use crate::lm_training::{Workplace, written};
+
+/// What ranks train on.
+fn device() -> Device {
+    if Device::cuda_count() > 0 { Device::Cuda(0) } else { Device::Cpu }
+}
 
 /// A run until so many steps of this process are done.
 fn train(
@@ -19,7 +24,7 @@ fn train(
     most: usize,
 ) -> Result<Outcome> {
     let (stop, mut done) = (AtomicBool::new(false), 0);
-    let mut start = Start::open(options, None, Device::Cuda(0))?;
+    let mut start = Start::open(options, None, device())?;
     if let Some(group) = group {
         start = start.on_ranks(group);
     }
@@ -33,7 +38,7 @@ fn train(
 #[test]
 #[ignore = "ranks, which `distributed::ranks_train_a_language_model_as_one` starts"]
 fn training() -> Result<()> {
-    let group = group(100)?;
+    let group = group_of(100, device())?;
     let (rank, size) = (group.rank(), group.size());
     // All ranks read the files of the first.
     let place = (rank == 0).then(Workplace::new).transpose()?;

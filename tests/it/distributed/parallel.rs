@@ -196,7 +196,20 @@ const PAIRS: &[(&str, Change)] = &[
 const AUDITS: &[(&str, Change)] = &[
     ("dp in order", |of| of.ordered_reductions = true),
     ("fsdp in order", |of| (of.fsdp, of.ordered_reductions) = (of_all(), true)),
+    ("cp in order", |of| (of.cp, of.ordered_reductions) = (of_all(), true)),
     ("pp in order", |of| (of.pp, of.ordered_reductions) = (of_all(), true)),
+];
+
+/// Of two axes.
+const AUDITED_PAIRS: &[(&str, Change)] = &[
+    ("dp and fsdp in order", |of| (of.fsdp, of.ordered_reductions) = (Some(2), true)),
+    ("dp and cp in order", |of| (of.cp, of.ordered_reductions) = (Some(2), true)),
+    ("fsdp and cp in order", |of| {
+        (of.fsdp, of.cp, of.ordered_reductions) = (Some(2), Some(2), true);
+    }),
+    ("cp and pp in order", |of| {
+        (of.cp, of.pp, of.ordered_reductions) = (Some(2), Some(2), true);
+    }),
 ];
 
 /// As many ranks as were started.
@@ -223,6 +236,7 @@ fn meshes() -> Result<()> {
     }
     compare(&group, &place, AUDITS, 0.0)?;
     if group.size() == 4 {
+        compare(&group, &place, AUDITED_PAIRS, 0.0)?;
         going_on(&group, &place)?;
     }
     Ok(())

@@ -170,12 +170,19 @@ impl Mesh {
                 others.fold(0, |color, &axis| color * layout.along(axis) + place[axis as usize]);
             world.split(Some(color as u32), world.rank())
         };
+        // A sum over the tokens of a sequence has one order, that of one rank: with ordered reductions each rank of a
+        // sequence takes all of it.
+        let whole = world.has_ordered_reductions();
+        let summed = |axes: &[Axis]| match whole {
+            true => line(axes),
+            false => line(&[axes, &[Axis::Context]].concat()),
+        };
         Ok(Mesh {
-            reduce: line(&[Axis::Data, Axis::Shard, Axis::Context])?,
-            replicas: line(&[Axis::Data, Axis::Context])?,
+            reduce: summed(&[Axis::Data, Axis::Shard])?,
+            replicas: summed(&[Axis::Data])?,
             shards: line(&[Axis::Shard])?,
             tensor: line(&[Axis::Tensor])?,
-            context: line(&[Axis::Context])?,
+            context: if whole { None } else { line(&[Axis::Context])? },
             stages: line(&[Axis::Pipeline])?,
             world: world.clone(),
             layout,

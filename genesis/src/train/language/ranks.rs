@@ -61,40 +61,11 @@ impl Ranks {
             true => Mesh::new(layout, &group.with_ordered_reductions())?,
             false => Mesh::new(layout, group)?,
         };
-        let partial = match &mesh.tensor {
-            None => Vec::new(),
-            Some(group) => {
-                let between = match options.sequence_parallel {
-                    true => Parallel::Sequence(-2),
-                    false => Parallel::Tensor,
-                };
-                let by = TensorParallel { group: group.clone(), between };
-                start.unique_model()?.tensor_parallel(&by)?
-            }
-        };
-        let stages = match &mesh.stages {
-            None => None,
-            Some(group) => {
-                let stage = Stage { index: group.rank(), count: group.size() };
-                let shared = start.unique_model()?.take_stage(stage)?;
-                Some(Stages::new(group, shared)?)
-            }
-        };
-        let is_there = |p: &Tensor| p.device() == group.device();
-        // Of a model in parts each parameter goes there as it is cut.
-        if mesh.shards.is_none() && !start.model.parameters().iter().all(is_there) {
-            start.unique_model()?.to_device(group.device())?;
-        }
-        if let Some(shards) = &mesh.shards {
-            let (group, replicas) = (shards.clone(), mesh.replicas.clone());
-            let by = Sharding { group, replicas, options: options.sharding() };
-            start = Start { model: start.model.fully_shard(&by)?, ..start };
-        }
-        let named = start.model.named_parameters().into_iter();
-        let is_partial = |(name, p): &(String, Tensor)| p.requires_grad() && partial.contains(name);
-        let partial: Vec<Tensor> = named.filter(is_partial).map(|(_, p)| p).collect();
+        let partial = cut_products(&mut start, options, &mesh)?;
+        let stages = mesh.stages.as_ref().map(|group| cut_layers(&mut start, group)).transpose()?;
+        start = placed(start, options, &mesh)?;
         let hooks = match &mesh.tensor {
-            Some(group) => sum_gradients(&partial, group)?,
+            Some(group) => sum_gradients(&trained(&start, &partial), group)?,
             None => Vec::new(),
         };
         let reducer = match &mesh.reduce {
@@ -241,6 +212,46 @@ impl Ranks {
         let [sum] = sum_over(&self.mesh.world, [f64::from(u8::from(says))])?;
         Ok(sum > 0.0)
     }
+}
+
+/// Leaves each rank its part of products, where these are cut. The names of the parameters that stay whole on each rank, of
+/// whose gradients each has a part.
+fn cut_products(start: &mut Start, options: &Options, mesh: &Mesh) -> Result<Vec<String>> {
+    let Some(group) = &mesh.tensor else { return Ok(Vec::new()) };
+    let between = match options.sequence_parallel {
+        true => Parallel::Sequence(-2),
+        false => Parallel::Tensor,
+    };
+    start.unique_model()?.tensor_parallel(&TensorParallel { group: group.clone(), between })
+}
+
+/// Leaves each rank of a group its stage of the layers.
+fn cut_layers(start: &mut Start, group: &ProcessGroup) -> Result<Stages> {
+    let stage = Stage { index: group.rank(), count: group.size() };
+    let shared = start.unique_model()?.take_stage(stage)?;
+    Stages::new(group, shared)
+}
+
+/// The model on this rank's device, its parameters in flat parts where the mesh has them so.
+fn placed(mut start: Start, options: &Options, mesh: &Mesh) -> Result<Start> {
+    if let Some(shards) = &mesh.shards {
+        // Each parameter goes there as it is cut.
+        let (group, replicas) = (shards.clone(), mesh.replicas.clone());
+        let by = Sharding { group, replicas, options: options.sharding() };
+        return Ok(Start { model: start.model.fully_shard(&by)?, ..start });
+    }
+    let device = mesh.world.device();
+    if !start.model.parameters().iter().all(|p| p.device() == device) {
+        start.unique_model()?.to_device(device)?;
+    }
+    Ok(start)
+}
+
+/// The parameters of these names that are trained.
+fn trained(start: &Start, names: &[String]) -> Vec<Tensor> {
+    let named = start.model.named_parameters().into_iter();
+    let is_one = |(name, p): &(String, Tensor)| p.requires_grad() && names.contains(name);
+    named.filter(is_one).map(|(_, p)| p).collect()
 }
 
 fn sum_over<const N: usize>(group: &ProcessGroup, mut numbers: [f64; N]) -> Result<[f64; N]> {
