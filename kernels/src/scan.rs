@@ -151,7 +151,8 @@ fn run_sum<A: Number>(a: (i32, A), b: (i32, A)) -> (i32, A) {
 }
 
 /// The gradient of running extremes, which stand at `at: [m, n]`, rows that never fall: `dx[i, at[i, j]] += dy[i, j]`.
-/// What stands at one place is a run, so that a scan from the end adds it up, and no two programs meet.
+/// What stands at one place is a run, so that a scan from the end adds it up, and no two programs meet. Rows have less
+/// than 2^31 elements.
 #[kernel]
 pub fn running_extreme_bwd<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
     dy: View<T, 2>,
@@ -165,14 +166,15 @@ pub fn running_extreme_bwd<T: Number, A: Number, const ROWS: usize, const COLS: 
     let mut after = zeros::<A, ROWS, 1>();
     for k in range(0, chunks, 1) {
         let j = (chunks - 1 - k) * COLS;
-        let place = (j + arange::<COLS>()).row();
-        let own = at.load::<ROWS, COLS>([i, j]);
-        let is_last = (at.load::<ROWS, COLS>([i, j + 1]) != own) | (place + 1 >= n);
+        let place = (j + arange::<COLS>()).to::<i32>().row();
+        let own = at.load::<ROWS, COLS>([i, j]).to::<i32>();
+        let next = at.load::<ROWS, COLS>([i, j + 1]).to::<i32>();
+        let is_last = (next != own) | (place + 1 >= n.to::<i32>());
         let v = dy.load::<ROWS, COLS>([i, j]).to::<A>();
         let (has_last, part) = associative_scan((is_last.to::<i32>(), v), 1, run_sum, true);
         let total = part + where_(has_last == 0, after.broadcast_to::<ROWS, COLS>(), A::ZERO);
         dx.store([i, j], where_(own == place, total, A::ZERO).to::<T>());
-        after = sum(where_(place == j, total, A::ZERO), 1).col();
+        after = sum(where_(place == j.to::<i32>(), total, A::ZERO), 1).col();
     }
 }
 

@@ -164,11 +164,10 @@ fn gradients_of_runs_and_windows_are_sums_at_places() -> Result<()> {
             let weight = Tensor::randn(windows.shape(), on)?;
             windows.mul(&weight)?.sum()?.backward()?;
             let at = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, on))?.reshape(&[1, n, 1])?;
-            let at = at.broadcast_to(&[2, n, 3])?.contiguous()?.unfold(1, size, step)?.contiguous()?;
+            let at =
+                at.broadcast_to(&[2, n, 3])?.contiguous()?.unfold(1, size, step)?.contiguous()?;
             let (count, zeros) = (weight.shape()[1], Tensor::zeros(&[2, n, 3], on)?);
-            let flat = |t: &Tensor| {
-                t.transpose(2, 3)?.contiguous()?.reshape(&[2, count * size, 3])
-            };
+            let flat = |t: &Tensor| t.transpose(2, 3)?.contiguous()?.reshape(&[2, count * size, 3]);
             let wants = zeros.scatter_add(1, &flat(&at)?, &flat(&weight)?)?;
             let off = x.grad().expect("a leaf").sub(&wants)?.abs()?.max()?.item()?;
             assert!(off < 1e-4, "{size} by {step}: off by {off}");
@@ -179,7 +178,8 @@ fn gradients_of_runs_and_windows_are_sums_at_places() -> Result<()> {
             for is_largest in [true, false] {
                 let (values, index) = if is_largest { x.cummax(1)? } else { x.cummin(1)? };
                 let weight = Tensor::randn(&[3, n], on)?;
-                let found = grad(&[&values.mul(&weight)?.sum()?], &[&x], BackwardOptions::default())?;
+                let found =
+                    grad(&[&values.mul(&weight)?.sum()?], &[&x], BackwardOptions::default())?;
                 let zeros = Tensor::zeros(&[3, n], on)?;
                 let wants = zeros.scatter_add(1, &index, &weight)?;
                 let found = found[0].as_ref().expect("it is used");

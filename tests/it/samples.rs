@@ -10,10 +10,10 @@ use genesis::data::{Image, SampleRng, TensorDataset};
 use genesis::io::{
     OnSaveError, diff_checkpoints, list_checkpoints, load_safetensors, verify_checkpoint,
 };
+use genesis::random::thread_rng;
 use genesis::train::{
     self, Autoencoder, Classifier, Config, Event, Network, Outcome, Task, TextModel,
 };
-use genesis::random::thread_rng;
 use genesis::{Device, Error, Result, Tensor};
 
 const CPU: Device = Device::Cpu;

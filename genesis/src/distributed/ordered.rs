@@ -52,7 +52,11 @@ impl ProcessGroup {
     /// This rank's part of the mean over all ranks of a group and those that hold its parts again, the last of which
     /// change fastest: in the order of all of them.
     #[track_caller]
-    pub(super) fn reduce_scatter_over(&self, replicas: &ProcessGroup, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn reduce_scatter_over(
+        &self,
+        replicas: &ProcessGroup,
+        x: &Tensor,
+    ) -> Result<Tensor> {
         no_grad(|| {
             let parts = self.all_to_all(x)?; // [ranks, elements]
             folded(&replicas.all_gather(&parts)?, ReduceOp::Avg)

@@ -314,7 +314,8 @@ impl Costs<'_> {
             }
             parts => self.cluster.all_reduce(replicas, summed * owned / parts as f64),
         };
-        let [gather, reduce] = [gathered, summed].map(|width| self.cluster.gather(fsdp, width * used));
+        let [gather, reduce] =
+            [gathered, summed].map(|width| self.cluster.gather(fsdp, width * used));
         Collectives { gather, reduce, all_reduce }
     }
 }

@@ -103,8 +103,8 @@ fn of_stage(
     let backward = 2.0 * HALF * tokens * model.hidden as f64 / mesh.tp as f64;
     let used = layers * layer + of(is_last, units.head.used);
     let largest = layer.max(of(is_last, units.head.used)).max(of(is_first, table));
-    let [width, summed] =
-        [strategy.half_parameters, strategy.half_gradients].map(|half| if half { HALF } else { WIDE });
+    let [width, summed] = [strategy.half_parameters, strategy.half_gradients]
+        .map(|half| if half { HALF } else { WIDE });
     let root = if mesh.pp == 1 { table + units.head.parameters } else { 0.0 };
     // What was gathered in f32 is converted for products.
     let copied = if strategy.half_parameters { 0.0 } else { HALF * used };

@@ -169,12 +169,10 @@ const SINGLES: &[(&str, Change)] = &[
 const HALVES: &[(&str, Change)] = &[
     ("fsdp in bf16", |of| (of.fsdp, of.dtype) = (of_all(), Precision::Bf16)),
     ("fsdp in bf16, gradients in f32", |of| {
-        (of.fsdp, of.dtype, of.reduce_dtype) =
-            (of_all(), Precision::Bf16, Some(Precision::F32));
+        (of.fsdp, of.dtype, of.reduce_dtype) = (of_all(), Precision::Bf16, Some(Precision::F32));
     }),
     ("fsdp in f32, products in bf16", |of| {
-        (of.fsdp, of.dtype, of.param_dtype) =
-            (of_all(), Precision::Bf16, Some(Precision::F32));
+        (of.fsdp, of.dtype, of.param_dtype) = (of_all(), Precision::Bf16, Some(Precision::F32));
     }),
 ];
 

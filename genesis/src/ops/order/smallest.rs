@@ -36,7 +36,8 @@ pub(super) fn of_rank(x: &Tensor, rank: usize) -> Result<Tensor> {
     match x.device() {
         Device::Cpu => Ok(smallest_in_order(x, rank + 1, false)?.1),
         Device::Cuda(_) => {
-            let wanted = Tensor::full(&[x.shape()[0]], (rank + 1) as f64, (DType::I64, x.device()))?;
+            let wanted =
+                Tensor::full(&[x.shape()[0]], (rank + 1) as f64, (DType::I64, x.device()))?;
             Ok(Selection::new(x, 0, false)?.of(&wanted)?.1)
         }
     }
