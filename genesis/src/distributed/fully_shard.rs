@@ -15,7 +15,7 @@ use super::group::ProcessGroup;
 use super::parts::{PartGroups, whole_of};
 use super::unit::{Groups, Unit, Whole};
 use crate::autograd::{Context, Function, Rebuilt, giving_up, no_grad};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::{
     Buffer, Cut, Layer, Module, Parameter, Replacement, Shard, Training, Visitor, VisitorMut,
     buffers, handles, replace,
@@ -48,6 +48,9 @@ pub struct Sharding {
     /// The ranks that have the same part as this one, where there are several: hybrid sharding (HSDP). Gradients are
     /// means over them too.
     pub replicas: Option<ProcessGroup>,
+    /// How many ranks of `group`, next to each other, take the same batch, of which one counts: 1, but in audits of runs that
+    /// share products. More need [ordered reductions](ProcessGroup::with_ordered_reductions).
+    pub alike: usize,
     /// The rest.
     pub options: FullyShardOptions,
 }
@@ -98,16 +101,25 @@ impl<M: Module> FullyShard<M> {
     /// # Errors
     /// If ranks do not call this alike, or memory runs out.
     pub fn new(module: M, group: &ProcessGroup, options: FullyShardOptions) -> Result<Self> {
-        FullyShard::over(module, Groups { shards: group.clone(), replicas: None }, options)
+        let groups = Groups { shards: group.clone(), replicas: None, alike: 1 };
+        FullyShard::over(module, groups, options)
     }
 
     /// [`FullyShard::new`] by all that a [`Sharding`] says.
     ///
     /// # Errors
-    /// As [`FullyShard::new`].
+    /// As [`FullyShard::new`], and if several ranks are said to take the same batch without ordered reductions, or as
+    /// many as do not divide the group.
     pub fn of(module: M, by: &Sharding) -> Result<Self> {
         let replicas = by.replicas.clone().filter(|replicas| replicas.size() > 1);
-        FullyShard::over(module, Groups { shards: by.group.clone(), replicas }, by.options)
+        let (group, alike) = (&by.group, by.alike);
+        let fits = alike == 1 || group.has_ordered_reductions() && alike > 0;
+        if !fits || !group.size().is_multiple_of(alike) {
+            let message =
+                format!("{alike} ranks of {} can't take the same batch here", group.size());
+            return Err(Error::op("fully_shard", message));
+        }
+        FullyShard::over(module, Groups { shards: group.clone(), replicas, alike }, by.options)
     }
 
     fn over(module: M, groups: Groups, options: FullyShardOptions) -> Result<Self> {

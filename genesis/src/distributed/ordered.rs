@@ -49,17 +49,24 @@ impl ProcessGroup {
         })
     }
 
-    /// This rank's part of the mean over all ranks of a group and those that hold its parts again, the last of which
-    /// change fastest: in the order of all of them.
+    /// This rank's row of the mean of `x: [ranks, elements]` over all ranks of this group and of those that have the same
+    /// rows, in the order of all of them; of each `alike` ranks, next to each other, the first one counts.
     #[track_caller]
-    pub(super) fn reduce_scatter_over(
+    pub(super) fn mean_in_order(
         &self,
-        replicas: &ProcessGroup,
+        replicas: Option<&ProcessGroup>,
+        alike: usize,
         x: &Tensor,
     ) -> Result<Tensor> {
         no_grad(|| {
-            let parts = self.all_to_all(x)?; // [ranks, elements]
-            folded(&replicas.all_gather(&parts)?, ReduceOp::Avg)
+            let mut parts = self.all_to_all(x)?; // [ranks, elements]
+            if alike > 1 {
+                parts = parts.slice_step(0, None, None, alike as i64)?.contiguous()?;
+            }
+            match replicas {
+                Some(replicas) => folded(&replicas.all_gather(&parts)?, ReduceOp::Avg),
+                None => folded(&parts, ReduceOp::Avg),
+            }
         })
     }
 

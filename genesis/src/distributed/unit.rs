@@ -35,6 +35,8 @@ pub(super) struct Unit {
 pub(super) struct Groups {
     pub(super) shards: ProcessGroup,
     pub(super) replicas: Option<ProcessGroup>,
+    /// Of so many of `shards`, next to each other, the first one's gradients count.
+    pub(super) alike: usize,
 }
 
 /// The units that compute before and after this one, and their parts.
@@ -83,7 +85,7 @@ impl Whole {
         groups: &Groups,
         dtype: Option<DType>,
     ) -> Result<(Whole, Parameter)> {
-        let Groups { shards, replicas } = groups;
+        let Groups { shards, replicas, .. } = groups;
         let shape = parameter.shape().to_vec();
         let (size, rank) = (shards.size(), shards.rank());
         let chunk = parameter.numel().div_ceil(size);
@@ -240,13 +242,12 @@ impl Unit {
 
     /// This rank's row of the mean over all ranks of `all: [ranks, elements]`.
     fn mean(&self, all: &Tensor) -> Result<Tensor> {
-        let Groups { shards, replicas } = &self.groups;
-        let Some(replicas) = replicas else { return shards.reduce_scatter(all, ReduceOp::Avg) };
+        let Groups { shards, replicas, alike } = &self.groups;
         if shards.has_ordered_reductions() {
-            return shards.reduce_scatter_over(replicas, all);
+            return shards.mean_in_order(replicas.as_ref(), *alike, all);
         }
         let own = shards.reduce_scatter(all, ReduceOp::Avg)?;
-        replicas.all_reduce(&own, ReduceOp::Avg)?;
+        replicas.iter().try_for_each(|replicas| replicas.all_reduce(&own, ReduceOp::Avg))?;
         Ok(own)
     }
 

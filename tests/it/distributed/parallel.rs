@@ -194,6 +194,7 @@ const PAIRS: &[(&str, Change)] = &[
 const AUDITS: &[(&str, Change)] = &[
     ("dp in order", |of| of.ordered_reductions = true),
     ("fsdp in order", |of| (of.fsdp, of.ordered_reductions) = (of_all(), true)),
+    ("tp in order", |of| (of.tp, of.ordered_reductions) = (of_all(), true)),
     ("cp in order", |of| (of.cp, of.ordered_reductions) = (of_all(), true)),
     ("pp in order", |of| (of.pp, of.ordered_reductions) = (of_all(), true)),
 ];
@@ -201,6 +202,13 @@ const AUDITS: &[(&str, Change)] = &[
 /// Of two axes.
 const AUDITED_PAIRS: &[(&str, Change)] = &[
     ("dp and fsdp in order", |of| (of.fsdp, of.ordered_reductions) = (Some(2), true)),
+    ("dp and tp in order", |of| (of.tp, of.ordered_reductions) = (Some(2), true)),
+    ("fsdp and tp in order", |of| {
+        (of.fsdp, of.tp, of.ordered_reductions) = (Some(2), Some(2), true);
+    }),
+    ("tp and pp in order", |of| {
+        (of.tp, of.pp, of.ordered_reductions) = (Some(2), Some(2), true);
+    }),
     ("dp and cp in order", |of| (of.cp, of.ordered_reductions) = (Some(2), true)),
     ("fsdp and cp in order", |of| {
         (of.fsdp, of.cp, of.ordered_reductions) = (Some(2), Some(2), true);

@@ -144,6 +144,8 @@ pub(super) struct Mesh {
     /// The ranks that have the same parts of the same parameters.
     pub(super) replicas: Option<ProcessGroup>,
     pub(super) shards: Option<ProcessGroup>,
+    /// How many ranks of these, next to each other, take the same batches.
+    pub(super) alike: usize,
     pub(super) tensor: Option<ProcessGroup>,
     pub(super) context: Option<ProcessGroup>,
     pub(super) stages: Option<ProcessGroup>,
@@ -170,18 +172,20 @@ impl Mesh {
                 others.fold(0, |color, &axis| color * layout.along(axis) + place[axis as usize]);
             world.split(Some(color as u32), world.rank())
         };
-        // A sum over the tokens of a sequence has one order, that of one rank: with ordered reductions each rank of a
-        // sequence takes all of it.
+        // A sum over the tokens of a sequence or the channels of a product has one order, that of one rank: with ordered
+        // reductions each rank of a sequence takes all of it, and each of a product gathers the parts of its weight.
         let whole = world.has_ordered_reductions();
         let summed = |axes: &[Axis]| match whole {
             true => line(axes),
             false => line(&[axes, &[Axis::Context]].concat()),
         };
+        let gathered = if whole { &[Axis::Shard, Axis::Tensor][..] } else { &[Axis::Shard] };
         Ok(Mesh {
             reduce: summed(&[Axis::Data, Axis::Shard])?,
             replicas: summed(&[Axis::Data])?,
-            shards: line(&[Axis::Shard])?,
-            tensor: line(&[Axis::Tensor])?,
+            shards: line(gathered)?,
+            alike: if whole { layout.along(Axis::Tensor) } else { 1 },
+            tensor: if whole { None } else { line(&[Axis::Tensor])? },
             context: if whole { None } else { line(&[Axis::Context])? },
             stages: line(&[Axis::Pipeline])?,
             world: world.clone(),

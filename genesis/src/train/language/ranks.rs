@@ -85,7 +85,7 @@ impl Ranks {
     pub(super) fn sharing(&self) -> Sharing {
         Sharing {
             context: self.mesh.context.clone(),
-            parts: self.mesh.layout.along(Axis::Tensor),
+            parts: self.mesh.tensor.as_ref().map_or(1, ProcessGroup::size),
             is_fixed: self.stages.is_some(),
         }
     }
@@ -236,8 +236,8 @@ fn cut_layers(start: &mut Start, group: &ProcessGroup) -> Result<Stages> {
 fn placed(mut start: Start, options: &Options, mesh: &Mesh) -> Result<Start> {
     if let Some(shards) = &mesh.shards {
         // Each parameter goes there as it is cut.
-        let (group, replicas) = (shards.clone(), mesh.replicas.clone());
-        let by = Sharding { group, replicas, options: options.sharding() };
+        let (group, replicas, alike) = (shards.clone(), mesh.replicas.clone(), mesh.alike);
+        let by = Sharding { group, replicas, alike, options: options.sharding() };
         return Ok(Start { model: start.model.fully_shard(&by)?, ..start });
     }
     let device = mesh.world.device();
