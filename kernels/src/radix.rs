@@ -297,7 +297,7 @@ pub fn radix_count<K: Int, const LANES: usize>(
 
 /// Moves the words of each part of a row, of a key in the upper 32 bits and its position, to the places that `offsets`
 /// names for their digits, of the 4 bits from `shift`: `[row, digit, part]`, from the row's first. What `keep` has no
-/// bit of is dropped.
+/// bit of is dropped. Rows have less than 2^31 words and a tile, so that places in them have 32 bits: half the registers.
 #[kernel]
 pub fn radix_scatter_words<const LANES: usize>(
     words: Ptr<i64>,
@@ -315,9 +315,10 @@ pub fn radix_scatter_words<const LANES: usize>(
     let mut c = zeros::<u64, 1>();
     let mut d = zeros::<u64, 1>();
     for first in range(own * part, end, LANES * 8) {
-        let place = first + (arange::<LANES>() * 8).col() + arange::<8>().row();
-        let inside = place < end;
-        let word = load(words + (row * n + place), inside);
+        let at = (arange::<LANES>() * 8).col() + arange::<8>().row();
+        let place = (first + at).to::<i32>();
+        let inside = place < end.to::<i32>();
+        let word = load(words + (row * n + first) + at, inside);
         let digit = (word >> shift).to::<i32>() & 15;
         // Within a line of the tile, which is in registers, then over lines.
         let one = where_(inside, one_of(digit), 0);
@@ -331,9 +332,10 @@ pub fn radix_scatter_words<const LANES: usize>(
             (sc - tc + c).col().broadcast_to::<LANES, 8>(),
             (sd - td + d).col().broadcast_to::<LANES, 8>(),
         );
-        let rank = (before + small_counter_of(digit, line) - 1).to::<i64>();
-        let start = load(offsets + ((row * 16 + digit.to::<i64>()) * parts + own), inside);
-        store(sorted + (row * n + start + rank), word & keep, inside);
+        let rank = before + small_counter_of(digit, line) - 1;
+        let starts = offsets + (row * 16 * parts + own);
+        let start = load(starts + digit.to::<i64>() * parts, inside).to::<i32>();
+        store(sorted + row * n + (start + rank).to::<i64>(), word & keep, inside);
         let (na, nb, nc, nd) = reduce((ta, tb, tc, td), 0, add_words);
         a = a + na;
         b = b + nb;

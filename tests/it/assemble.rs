@@ -77,8 +77,8 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
             "conv_weight" | "grid_sample" => 2,
             _ => 4,
         },
-        // Four warps have two elements a thread, as launches make them.
-        "COLS" if kernel.name() == "grid_sample" => 64,
+        // Four warps have few elements a thread, as launches make them.
+        "COLS" if ["grid_sample", "running_extreme_bwd"].contains(&kernel.name()) => 64,
         name => usual(name),
     };
     kernel.ast.consts.iter().map(|name| number(name)).collect()

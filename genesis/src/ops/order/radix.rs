@@ -92,7 +92,7 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
 
 #[track_caller]
 fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
-    let is_small = keys.dtype != DType::I64 && x.shape()[1] < 1 << 31;
+    let is_small = keys.dtype != DType::I64 && x.shape()[1] < (1 << 31) - LANES * WIDTH;
     match x.device() {
         Device::Cpu => sorted_in_order(x, keys),
         Device::Cuda(_) if is_small && x.shape()[1] <= ROW => sorted_in_one_launch(x, keys),
