@@ -6,7 +6,8 @@ use genesis::nn::{Linear, Module};
 use genesis::optim::{
     Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions,
     AdjustLr, Ema, Lamb, LambOptions, Lion, LionOptions, Muon, MuonOptions, Optimizer, RmsProp,
-    RmsPropOptions, Sgd, SgdOptions, State, clip_grad_norm_, clip_grad_value_, total_norm,
+    RmsPropOptions, Sgd, SgdOptions, State, clip_grad_norm_, clip_grad_value_,
+    clip_grads_with_norm_, total_norm,
 };
 use genesis::{DType, Device, Result, Tensor, no_grad};
 
@@ -470,6 +471,21 @@ fn a_shared_gradient_is_scaled_once() -> Result<()> {
     let w = with_gradients(&[&[5.0, -7.0, 0.5]], DType::F32)?;
     clip_grad_value_(&w, 1.0)?;
     assert_eq!(grad_of(&w[0])?, [1.0, -1.0, 0.5]);
+    Ok(())
+}
+
+/// A kernel reads it, so that one of no elements would be memory of others.
+#[test]
+fn a_norm_is_one_number() -> Result<()> {
+    let w = Tensor::ones(&[3], DType::F32)?.requires_grad_(true)?;
+    w.square()?.sum()?.backward()?;
+    for shape in [&[0][..], &[2], &[1, 0, 4]] {
+        let norm = Tensor::zeros(shape, DType::F32)?;
+        let error = clip_grads_with_norm_(&[w.clone()], 1.0, &norm).unwrap_err().to_string();
+        assert!(error.contains("the norm is one number"), "{error}");
+    }
+    clip_grads_with_norm_(&[w.clone()], 1.0, &Tensor::full(&[1], 4.0, DType::F32)?)?;
+    assert!(grad(&w).to_vec::<f32>()?.iter().all(|g| (g - 0.5).abs() < 1e-6));
     Ok(())
 }
 

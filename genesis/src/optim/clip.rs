@@ -46,7 +46,7 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> 
 /// Scales all gradients so that their norm, which is known to be `total_norm`, is at most `max_norm`.
 ///
 /// # Errors
-/// If memory runs out.
+/// If the norm is not one number, or memory runs out.
 /// # Source
 /// Same conventions as `torch.nn.utils.clip_grads_with_norm_`.
 pub fn clip_grads_with_norm_(
@@ -54,6 +54,10 @@ pub fn clip_grads_with_norm_(
     max_norm: f64,
     total_norm: &Tensor,
 ) -> Result<()> {
+    if total_norm.numel() != 1 {
+        let message = format!("the norm is one number, not of shape {:?}", total_norm.shape());
+        return Err(Error::op("clip_grads_with_norm_", message));
+    }
     no_grad(|| {
         let factor = total_norm.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.minimum_scalar(1.0)?;
         rewrite(parameters, &device::scale_many::KERNEL, &factor, None)
