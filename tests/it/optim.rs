@@ -481,10 +481,11 @@ fn a_norm_is_one_number() -> Result<()> {
     w.square()?.sum()?.backward()?;
     for shape in [&[0][..], &[2], &[1, 0, 4]] {
         let norm = Tensor::zeros(shape, DType::F32)?;
-        let error = clip_grads_with_norm_(&[w.clone()], 1.0, &norm).unwrap_err().to_string();
+        let error =
+            clip_grads_with_norm_(std::slice::from_ref(&w), 1.0, &norm).unwrap_err().to_string();
         assert!(error.contains("the norm is one number"), "{error}");
     }
-    clip_grads_with_norm_(&[w.clone()], 1.0, &Tensor::full(&[1], 4.0, DType::F32)?)?;
+    clip_grads_with_norm_(std::slice::from_ref(&w), 1.0, &Tensor::full(&[1], 4.0, DType::F32)?)?;
     assert!(grad(&w).to_vec::<f32>()?.iter().all(|g| (g - 0.5).abs() < 1e-6));
     Ok(())
 }
