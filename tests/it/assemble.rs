@@ -104,10 +104,7 @@ fn every_kernel_assembles_without_spills() {
         let is_narrow = kernel.name().ends_with("_gated");
         let dtypes = [DType::BF16, DType::F32];
         for dtype in dtypes.into_iter().take(if is_narrow { 1 } else { 2 }) {
-            // Of f32 sm_100a has the code of sm_90a, and as many registers.
-            let is_own = |target: &Target| dtype != DType::F32 || *target != Target::sm_100a();
-            let own = targets().into_iter().filter(is_own);
-            cases.extend(own.map(|target| (kernel, dtype, target)));
+            cases.extend(targets().map(|target| (kernel, dtype, target)));
         }
     }
     let problem = |(kernel, dtype, target): &(&'static KernelDef, DType, Target)| {

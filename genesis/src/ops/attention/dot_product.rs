@@ -1,8 +1,8 @@
 //! Scaled dot-product attention: what it may look at, and which of two forms computes it.
 //!
 //! The *flash* form is one kernel that never holds the matrix of scores (`kernels::attention`); its
-//! backward makes the weights anew. The *composed* form is products and a softmax, takes every shape, and is
-//! what the second derivative is made of.
+//! backward makes the weights anew. Few queries against many keys have kernels of their own (`few`). The *composed*
+//! form is products and a softmax, takes every shape, and is what the second derivative is made of.
 
 #[cfg(feature = "op-info")]
 pub(super) mod info;
@@ -51,7 +51,7 @@ pub enum AttentionBackend {
     /// The flash form on GPUs for 16-bit dtypes, where it can; else the composed one.
     #[default]
     Auto,
-    /// One kernel, without the matrix of scores; refused where it can't.
+    /// Kernels that never hold the matrix of scores; refused where they can't be used.
     Flash,
     /// Products and a softmax.
     Composed,

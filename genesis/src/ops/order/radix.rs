@@ -92,6 +92,7 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
 
 #[track_caller]
 fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
+    // Places up to the end of a row's last tile have 31 bits.
     let is_small = keys.dtype != DType::I64 && x.shape()[1] < (1 << 31) - LANES * WIDTH;
     match x.device() {
         Device::Cpu => sorted_in_order(x, keys),

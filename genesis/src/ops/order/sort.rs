@@ -85,10 +85,11 @@ impl Tensor {
         }
         let last = self.detach().as_countable().transpose(axis as i64, -1)?;
         let n = last.dim(-1)?;
-        let rows = last.reshape(&[last.numel() / n, n])?;
-        if k == 0 || is_short(&rows) || 2 * k > n {
+        let count = last.numel() / n;
+        if k == 0 || is_short(self.device(), [count, n]) || 2 * k > n {
             return Ok(None);
         }
+        let rows = last.reshape(&[count, n])?;
         let chosen = smallest::smallest(&rows, k, descending)?.0;
         let order = sorted(&rows.gather(1, &chosen)?, descending)?;
         let mut shape = last.shape().to_vec();
@@ -127,10 +128,11 @@ impl Tensor {
             return Ok(None);
         }
         let n = last.dim(-1)?;
-        let rows = last.reshape(&[last.numel() / n, n])?;
-        if is_short(&rows) {
+        let count = last.numel() / n;
+        if is_short(self.device(), [count, n]) {
             return Ok(None);
         }
+        let rows = last.reshape(&[count, n])?;
         let mut shape = last.shape().to_vec();
         shape[last.rank() - 1] = 1;
         of(&rows)?.reshape(&shape)?.transpose(axis, -1)?.contiguous().map(Some)
@@ -194,10 +196,9 @@ const COMPARED: usize = 1 << 27;
 /// Rows of at most so many elements are sorted in one launch on the CPU, each element against each.
 const SHORT: usize = 64;
 
-/// Whether rows `x: [rows, n]` are compared rather than passed over.
-fn is_short(x: &Tensor) -> bool {
-    let [rows, n] = [x.shape()[0], x.shape()[1]];
-    match x.device() {
+/// Whether `rows` of `n` elements are compared with each other rather than passed over.
+fn is_short(device: Device, [rows, n]: [usize; 2]) -> bool {
+    match device {
         Device::Cpu => n <= SHORT,
         Device::Cuda(_) => n <= PIECE && rows.saturating_mul(n * n) <= COMPARED,
     }
@@ -206,7 +207,8 @@ fn is_short(x: &Tensor) -> bool {
 /// The positions of the elements of each row of `x: [rows, n]` in order.
 #[track_caller]
 fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
-    match is_short(x) && x.dtype().bytes() <= 4 {
+    let [rows, n] = [x.shape()[0], x.shape()[1]];
+    match is_short(x.device(), [rows, n]) && x.dtype().bytes() <= 4 {
         true => by_keys(x, descending),
         false => radix::sorted(x, descending),
     }

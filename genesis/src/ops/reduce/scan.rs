@@ -53,7 +53,12 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn running(&self, op: &str, dim: i64, kernel: &'static KernelDef) -> Result<(Tensor, Tensor)> {
+    fn running(
+        &self,
+        op: &'static str,
+        dim: i64,
+        kernel: &'static KernelDef,
+    ) -> Result<(Tensor, Tensor)> {
         let axis = shape::axis_or_scalar(op, dim, self.shape())? as i64;
         let x = self.detach().as_countable();
         if !x.dtype().is_number() {
@@ -70,7 +75,7 @@ impl Tensor {
         let at = is_best.where_(&at, &Tensor::zeros(&[], (DType::I64, x.device()))?)?;
         let index = by_rows(&device::cummax_rows::KERNEL, &[DType::I64], &at)?;
         let values = self.transpose(axis, -1)?;
-        let values = apply(Extremes { best, index: index.clone() }, &[&values])?;
+        let values = apply(Extremes { name: op, index: index.clone() }, &[&values])?;
         Ok((values.transpose(axis, -1)?, index.transpose(axis, -1)?.contiguous()?))
     }
 
@@ -119,20 +124,19 @@ fn by_rows_with(
     Ok(y)
 }
 
-/// Running extremes along the last axis, which are known, as are their places.
+/// Running extremes along the last axis, whose places are known.
 struct Extremes {
-    best: Tensor,
+    name: &'static str,
     index: Tensor,
 }
 
 impl Op for Extremes {
     fn name(&self) -> &'static str {
-        "cummax"
+        self.name
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        // Of a bool its bytes were compared.
-        self.best.to_dtype(inputs[0].dtype())
+        inputs[0].gather(-1, &self.index)
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {

@@ -1,8 +1,9 @@
 //! Views by strides: any layout over the same storage, diagonals, flips.
 //!
 //! The gradient of a view goes back through the same layout over a dense tensor of the operand's shape:
-//! zeros, into which `dy` is copied. Where a view may name an element twice, as those of
-//! [`Tensor::as_strided`] and [`Tensor::unfold`], `dy` is added at the places that it names.
+//! zeros, into which `dy` is copied. Where a view may name an element twice, as that of
+//! [`Tensor::as_strided`], `dy` is added at the places that it names. Windows of [`Tensor::unfold`] that share no element
+//! are added together.
 
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
@@ -324,13 +325,13 @@ impl Op for Windows {
         let Windows { axis, size, step, .. } = *self;
         let count = dy.dim(axis)?;
         let apart = size.div_ceil(step).min(count);
-        if is_grad_enabled() || apart > SHARED || dy.numel() == 0 || size > i64::MAX as usize {
+        if is_grad_enabled() || apart > SHARED || dy.numel() == 0 {
             return self.view.backward(saved, dy);
         }
         let wide = launch::accumulate_dtype(dy.dtype());
         let dx = Tensor::zeros(&self.view.from, (wide, dy.device()))?;
         let windows = dx.unfold(axis, size, step)?;
-        for first in (0..apart).rev() {
+        for first in 0..apart {
             let every = |t: &Tensor| t.slice_step(axis, Some(first as i64), None, apart as i64);
             let (own, part) = (every(&windows)?, every(dy)?);
             match apart {
