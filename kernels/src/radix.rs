@@ -31,7 +31,6 @@ pub static KERNELS: &[&KernelDef] = &[
     &radix_keys_of_floats::KERNEL,
     &radix_keys_of_ints::KERNEL,
     &radix_pass_in_order::KERNEL,
-    &radix_select_in_order::KERNEL,
     &radix_words_of_floats::KERNEL,
     &radix_words_of_ints::KERNEL,
     &radix_count::KERNEL,
@@ -140,70 +139,6 @@ pub fn radix_pass_in_order<K: Int, I: Int, O: Int>(
         store(sorted + to, key);
         store(sorted_at + to, load(at + i).to::<O>());
     }
-}
-
-/// The positions of the `k` smallest of each row of `n` keys, in the order in which they stand; of equal ones the first.
-/// `edge` is where the largest of them stands, of equal ones the last.
-///
-/// Digit by digit from the most significant, of `passes` of 8 bits: how many keys that begin as the largest of them
-/// does have each digit. A program a row, one element after the other; `counts` has 256 numbers for each row. `mask`
-/// has the bits of all digits.
-#[kernel]
-pub fn radix_select_in_order<K: Int>(
-    keys: Ptr<K>,
-    counts: PtrMut<i64>,
-    order: PtrMut<i64>,
-    edge: PtrMut<i64>,
-    n: i64,
-    k: i64,
-    passes: i64,
-    mask: i64,
-) {
-    let first = program_id(0) * n;
-    let own = counts + program_id(0) * 256;
-    let mut prefix = 0;
-    let mut wanted = k;
-    for pass in range(0, passes) {
-        let shift = (passes - 1 - pass) * 8;
-        // The bits of the digits that are known, of which the first pass has none: a key may have its sign before them.
-        let known = (1 << (pass * 8)) - 1;
-        store(own + arange::<256>(), zeros::<i64, 256>());
-        for i in range(first, first + n) {
-            let key = load(keys + i).to::<i64>() & mask;
-            if ((key >> (shift + 8)) & known) == (prefix & known) {
-                let digit = (key >> shift) & 255;
-                store(own + digit, load(own + digit) + 1);
-            }
-        }
-        let mut digit = 0;
-        let mut before = 0;
-        let mut so_far = 0;
-        for bin in range(0, 256) {
-            so_far = so_far + load(own + bin);
-            let is_below = so_far < wanted;
-            digit = where_(is_below, bin + 1, digit);
-            before = where_(is_below, so_far, before);
-        }
-        wanted = wanted - before;
-        prefix = (prefix << 8) | digit;
-    }
-    // Compared without a sign: of 64 bits the highest is turned.
-    let threshold = (prefix & mask) ^ i64::MIN;
-    let mut to = program_id(0) * k;
-    let mut last = 0;
-    for i in range(0, n) {
-        let key = (load(keys + (first + i)).to::<i64>() & mask) ^ i64::MIN;
-        if key <= threshold {
-            let is_edge = key == threshold;
-            if !is_edge | (wanted > 0) {
-                store(order + to, i);
-                to = to + 1;
-            }
-            last = where_(is_edge & (wanted > 0), i, last);
-            wanted = where_(is_edge, wanted - 1, wanted);
-        }
-    }
-    store(edge + program_id(0), last);
 }
 
 /// 16 counters of 16 bits in four words.

@@ -3,7 +3,7 @@
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device};
-use kernels::{radix as in_order, radix_select as device};
+use kernels::radix_select as device;
 
 use super::radix::{DIGIT, Keys, LANES, PART, Pairs, ROW, WARPS, WIDTH, begin, number};
 use crate::error::Result;
@@ -16,70 +16,35 @@ const PROGRAMS: usize = 2048;
 /// Counts of parts that one program adds up at a time.
 const COUNTS: usize = 64;
 
-/// The positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they stand, and
-/// where the largest of them stands, of equals the last: `[rows, k]` and `[rows, 1]`.
+/// The positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they stand: `[rows, k]`.
 #[track_caller]
-pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor, Tensor)> {
-    match x.device() {
-        Device::Cpu => smallest_in_order(x, k, descending),
-        Device::Cuda(_) => {
-            let rows = x.shape()[0];
-            let wanted = Tensor::full(&[rows], k as f64, (DType::I64, x.device()))?;
-            Selection::new(x, k, descending)?.of(&wanted)
-        }
-    }
+pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<Tensor> {
+    let wanted = Tensor::full(&[x.shape()[0]], k as f64, (DType::I64, x.device()))?;
+    Ok(Selection::new(x, k, descending)?.of(&wanted)?.order)
 }
 
-/// Where the element of rank `rank`, from 0, stands in each row of `x: [rows, n]`; of equals those before it come first.
+/// Where the element of rank `rank`, from 0, stands in each row of `x: [rows, n]`; of equals those before it come first:
+/// `[rows, 1]`.
 #[track_caller]
 pub(super) fn of_rank(x: &Tensor, rank: usize) -> Result<Tensor> {
-    match x.device() {
-        Device::Cpu => Ok(smallest_in_order(x, rank + 1, false)?.1),
-        Device::Cuda(_) => {
-            let wanted =
-                Tensor::full(&[x.shape()[0]], (rank + 1) as f64, (DType::I64, x.device()))?;
-            Ok(Selection::new(x, 0, false)?.of(&wanted)?.1)
-        }
-    }
+    let wanted = Tensor::full(&[x.shape()[0]], (rank + 1) as f64, (DType::I64, x.device()))?;
+    Ok(Selection::new(x, 0, false)?.of(&wanted)?.edge)
 }
 
-/// [`of_rank`] on a GPU, of a rank for each row: `[rows]` of i64.
+/// [`of_rank`] of a rank for each row: `[rows]` of i64.
 #[track_caller]
 pub(super) fn of_ranks(x: &Tensor, ranks: &Tensor) -> Result<Tensor> {
-    Ok(Selection::new(x, 0, false)?.of(&ranks.add_scalar(1.0)?.contiguous()?)?.1)
+    Ok(Selection::new(x, 0, false)?.of(&ranks.add_scalar(1.0)?.contiguous()?)?.edge)
 }
 
-/// [`smallest`] on the CPU, a row after the other.
-#[track_caller]
-fn smallest_in_order(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor, Tensor)> {
-    let [rows, n] = [x.shape()[0], x.shape()[1]];
-    let keys = Keys::of(x, descending)?;
-    let pairs = Pairs::like(x, keys.dtype, DType::I32)?;
-    begin(x, &keys, &pairs)?;
-    let fresh = |extents: [usize; 2]| Tensor::uninitialized(&extents, (DType::I64, Device::Cpu));
-    let (counts, order, edge) = (fresh([rows, 256])?, fresh([rows, k])?, fresh([rows, 1])?);
-    let passes = keys.bits.div_ceil(8);
-    let args = [
-        launch::pointer(&pairs.keys, false),
-        launch::pointer(&counts, true),
-        launch::pointer(&order, true),
-        launch::pointer(&edge, true),
-        number(n),
-        number(k),
-        number(passes),
-        Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - 8 * passes)) as i64)),
-    ];
-    let kernel = &in_order::radix_select_in_order::KERNEL;
-    launch::warped(kernel, &order, Grid::x(rows), &[keys.dtype], &[], None, &args)?;
-    Ok((order, edge))
-}
-
-/// Rows on a GPU, of which `k` positions are wanted, or none but the last.
+/// Rows of which `k` positions are wanted, or none but the last.
 struct Selection {
     x: Tensor,
     keys: Keys,
     k: usize,
+    /// The positions in the order in which they stand: `[rows, k]`; anything where `k` is 0.
     order: Tensor,
+    /// Where the largest of what is chosen stands, of equals the last: `[rows, 1]`.
     edge: Tensor,
 }
 
@@ -95,14 +60,38 @@ impl Selection {
         Ok(Selection { keys: Keys::of(x, descending)?, x: x.contiguous()?, k, order, edge })
     }
 
-    /// What [`smallest`] gives, of as many of each row as `wanted` says, from 1.
+    /// Chooses as many of each row as `wanted` says, from 1.
     #[track_caller]
-    fn of(self, wanted: &Tensor) -> Result<(Tensor, Tensor)> {
-        match self.x.shape()[1] <= ROW {
-            true => self.by_rows(wanted)?,
-            false => self.by_parts(wanted)?,
+    fn of(self, wanted: &Tensor) -> Result<Selection> {
+        match self.x.device() {
+            Device::Cpu => self.in_order(wanted)?,
+            Device::Cuda(_) if self.x.shape()[1] <= ROW => self.by_rows(wanted)?,
+            Device::Cuda(_) => self.by_parts(wanted)?,
         }
-        Ok((self.order, self.edge))
+        Ok(self)
+    }
+
+    /// On the CPU, a row after the other.
+    #[track_caller]
+    fn in_order(&self, wanted: &Tensor) -> Result<()> {
+        let [rows, n] = [self.x.shape()[0], self.x.shape()[1]];
+        let pairs = Pairs::like(&self.x, self.keys.dtype, DType::I32)?;
+        begin(&self.x, &self.keys, &pairs)?;
+        let counts = Tensor::uninitialized(&[rows, 256], (DType::I64, Device::Cpu))?;
+        let passes = self.keys.bits.div_ceil(8);
+        let args = [
+            launch::pointer(&pairs.keys, false),
+            launch::pointer(wanted, false),
+            launch::pointer(&counts, true),
+            launch::pointer(&self.order, true),
+            launch::pointer(&self.edge, true),
+            number(n),
+            number(self.k),
+            number(passes),
+            Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - 8 * passes)) as i64)),
+        ];
+        let kernel = &device::radix_select_in_order::KERNEL;
+        launch::warped(kernel, &self.edge, Grid::x(rows), &[self.keys.dtype], &[], None, &args)
     }
 
     fn kernel(&self, floats: &'static KernelDef, ints: &'static KernelDef) -> &'static KernelDef {
@@ -119,7 +108,7 @@ impl Selection {
         launch::warped(kernel, &self.edge, Grid::x(programs), &dtypes, &consts, Some(warps), args)
     }
 
-    /// Rows that a program holds.
+    /// On a GPU, of rows that a program holds.
     #[track_caller]
     fn by_rows(&self, wanted: &Tensor) -> Result<()> {
         let [rows, n] = [self.x.shape()[0], self.x.shape()[1]];
@@ -142,7 +131,7 @@ impl Selection {
         self.launch(kernel, (rows, block, (block / WIDTH / 32) as u32), &args)
     }
 
-    /// Longer ones, a pass over all parts for each digit.
+    /// On a GPU, of longer ones: a pass over all parts for each digit.
     #[track_caller]
     fn by_parts(&self, wanted: &Tensor) -> Result<()> {
         let [rows, n] = [self.x.shape()[0], self.x.shape()[1]];

@@ -90,7 +90,7 @@ impl Tensor {
             return Ok(None);
         }
         let rows = last.reshape(&[count, n])?;
-        let chosen = smallest::smallest(&rows, k, descending)?.0;
+        let chosen = smallest::smallest(&rows, k, descending)?;
         let order = sorted(&rows.gather(1, &chosen)?, descending)?;
         let mut shape = last.shape().to_vec();
         shape[last.rank() - 1] = k;
@@ -112,8 +112,7 @@ impl Tensor {
             let ranks = ranks.transpose(axis, -1)?.reshape(&[rows.shape()[0]])?;
             smallest::of_ranks(rows, &ranks)
         };
-        let found = if self.device() == Device::Cpu { None } else { self.selected(axis, of)? };
-        found.map_or_else(|| self.argsort(axis, false)?.gather(axis, ranks), Ok)
+        self.selected(axis, of)?.map_or_else(|| self.argsort(axis, false)?.gather(axis, ranks), Ok)
     }
 
     /// One position of each row along an axis, by `of`, which takes rows `[rows, n]`; none where a sort is no worse.
