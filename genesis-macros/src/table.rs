@@ -141,6 +141,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     optional("argsort", &["x", "axis", "descending"], 2),
     generic("topk", Generics::OneExtent, &["x", "axis"]),
     generic("histogram", Generics::OneExtent, &["x"]),
+    generic("histogram_with_ranks", Generics::OneExtent, &["x"]),
     call("gather", &["x", "index", "axis"]),
     call("exp", &["x"]),
     call("exp2", &["x"]),

@@ -96,6 +96,7 @@ static BUILTINS: &[Builtin] = &[
     a("argsort", 3, order::argsort),
     a("topk", 2, order::topk),
     f("histogram", 1, 1, order::histogram),
+    f("histogram_with_ranks", 1, 1, order::histogram_with_ranks),
     Builtin { name: "gather", arity: (3, 3), axis: Some(2), run: gather::gather },
     Builtin { name: "reduce", arity: (3, 3), axis: Some(1), run: reduce::reduce },
     Builtin { name: "associative_scan", arity: (3, 4), axis: Some(1), run: reduce::scan },

@@ -28,8 +28,8 @@ use super::value::Val;
 /// Axes that a tile may have besides the one that is cut in three.
 const MAX_OTHERS: usize = 2;
 
-/// Chunks that a histogram is counted in.
-const MAX_CHUNKS: usize = 64;
+/// Bins of a histogram, at most: each warp has counters for all of them in shared memory.
+const MAX_BINS: usize = 1024;
 
 /// `flip(x, axis)`
 pub(super) fn flip(lower: &mut Lower, call: &Call) -> Res {
@@ -85,46 +85,52 @@ pub(super) fn topk(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Tuple(vec![line.wrap(values), Val::Ir(indices)]))
 }
 
-/// `histogram::<BINS>(x)`: a chunk of elements at a time is compared with every bin.
+/// `histogram::<BINS>(x)`
 pub(super) fn histogram(lower: &mut Lower, call: &Call) -> Res {
+    let (_, counts) = counted(lower, call, "`histogram`")?;
+    Ok(Val::Ir(counts))
+}
+
+/// `histogram_with_ranks::<BINS>(x)`: how many equal elements come before each, and the histogram.
+pub(super) fn histogram_with_ranks(lower: &mut Lower, call: &Call) -> Res {
+    let (ranks, counts) = counted(lower, call, "`histogram_with_ranks`")?;
+    Ok(Val::Tuple(vec![Val::Ir(ranks), Val::Ir(counts)]))
+}
+
+/// Ranks in the shape of the tile, and counts.
+fn counted(lower: &mut Lower, call: &Call, name: &str) -> Res<(Value, Value)> {
     let bins = call.shape(lower)?.numel();
-    let aligned = lower.align("`histogram`", Class::Int, &[&call.args[0]])?;
+    let aligned = lower.align(name, Class::Int, &[&call.args[0]])?;
     let elements = aligned.shape.numel();
     if aligned.shape.is_scalar() || !elements.is_power_of_two() {
         let found = lower.describe(&call.args[0].val);
-        let error = lower.error(call.span, format!("`histogram` of {found}"));
+        let error = lower.error(call.span, format!("{name} of {found}"));
         return Err(error.help("it takes a tile whose number of elements is a power of two"));
     }
-    let chunk = (elements / MAX_CHUNKS).max(32).min(elements);
-    lower.check_elements(Some(call.span), Shape::new(&[chunk, bins]))?;
-    // What no integer of 32 bits holds is above every bin, and wraps to no number of a bin.
-    let wide = if aligned.dtype.bits() > 32 { DType::I64 } else { DType::I32 };
+    if bins > MAX_BINS {
+        let error = lower.error(call.span, format!("{name} of {bins} bins"));
+        return Err(error.help(format!("it takes at most {MAX_BINS}")));
+    }
     let mut build = lower.build();
-    let mut chunks = vec![build.cast(aligned.values[0], wide)];
-    let mut length = elements;
-    while length > chunk {
-        length /= 2;
-        let halves = chunks.into_iter().flat_map(|x| {
-            let pairs = build.reshape(x, Shape::new(&[length, 2]));
-            <[Value; 2]>::from(build.split(pairs))
-        });
-        chunks = halves.collect();
+    let line = build.reshape(aligned.values[0], Shape::new(&[elements]));
+    let bin = bin_of(&mut build, line, aligned.dtype, bins);
+    let (ranks, counts) = build.histogram(bin, bins);
+    Ok((build.reshape(ranks, aligned.shape), counts))
+}
+
+/// Integers of 32 bits that have a bin if these have one.
+fn bin_of(build: &mut Builder<'_>, x: Value, dtype: DType, bins: usize) -> Value {
+    if dtype.bits() <= 32 {
+        return build.cast(x, DType::I32);
     }
-    let bin = build.iota(bins);
-    let bin = build.cast(bin, wide);
-    let bin = build.expand_dims(bin, 0);
-    let table = Shape::new(&[length, bins]);
-    let bin = build.broadcast(bin, table);
-    let mut counts = build.full(Scalar::zero(DType::I32), Shape::new(&[bins]));
-    for x in chunks {
-        let x = build.reshape(x, Shape::new(&[length, 1]));
-        let x = build.broadcast(x, table);
-        let is_there = build.compare(Predicate::Eq, x, bin);
-        let ones = build.cast(is_there, DType::I32);
-        let count = build.reduce(BinaryOp::Add, ones, 0);
-        counts = build.binary(BinaryOp::Add, counts, count);
-    }
-    Ok(Val::Ir(counts))
+    let shape = build.func.tile(x).shape;
+    let [none, end] = [-1, bins as i64].map(|n| build.full(Scalar::int(DType::I64, n), shape));
+    let x = build.bitcast(x, DType::I64);
+    let is_above = build.compare(Predicate::Gt, x, none);
+    let is_below = build.compare(Predicate::Lt, x, end);
+    let inside = build.binary(BinaryOp::And, is_above, is_below);
+    let bin = build.select(inside, x, none);
+    build.cast(bin, DType::I32)
 }
 
 /// The signed integer with as many bits.

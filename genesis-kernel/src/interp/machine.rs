@@ -278,6 +278,7 @@ impl<'r> Machine<'r> {
                 self.scan(data, *axis as usize, *reverse, *combine)
             }
             OpKind::Gather { axis } => one(self.gather(data, *axis as usize)),
+            OpKind::Histogram => Ok(self.histogram(data)),
             OpKind::Dot { precision } => {
                 let (a, b, acc) = self.three(data);
                 let extents = [from.shape.extent(0), from.shape.extent(1), to.shape.extent(1)];
@@ -306,6 +307,18 @@ impl<'r> Machine<'r> {
         let signed = |&bits: &u64| Scalar { dtype: index.dtype(), bits }.to_i64();
         let at: Vec<i64> = self.tile(data.operands[1]).iter().map(signed).collect();
         tiles::gather_along(&self.tile(data.operands[0]), x.shape, (&at, index.shape), axis)
+    }
+
+    fn histogram(&self, data: &OpData) -> Vec<Vec<u64>> {
+        let mut counts = vec![0; self.func.tile(data.results[1]).shape.numel()];
+        let mut rank = |&bits: &u64| {
+            let count = counts.get_mut(bits as u32 as usize)?;
+            *count += 1;
+            Some(*count - 1)
+        };
+        let ranks =
+            self.tile(data.operands[0]).iter().map(|bits| rank(bits).unwrap_or(0)).collect();
+        vec![ranks, counts]
     }
 
     fn multiple_of(&self, n: u64, ty: TileType, data: &OpData) -> Result<Vec<u64>> {

@@ -648,6 +648,15 @@ impl<'f> Builder<'f> {
         self.push1(OpKind::Gather { axis: axis as u8 }, &[x, index], ty.with_shape(shape))
     }
 
+    /// Of each element of `x: i32[N]` how many equal ones come before it, and how many elements are 0, 1, .., `bins - 1`.
+    pub fn histogram(&mut self, x: Value, bins: usize) -> (Value, Value) {
+        let ty = self.tile(x);
+        let counts = ty.with_shape(Shape::new(&[bins]));
+        let op = self.push(OpKind::Histogram, &[x], &[ty.into(), counts.into()], &[]);
+        let results = &self.func.op(op).results;
+        (results[0], results[1])
+    }
+
     /// `acc + a b`.
     pub fn dot(&mut self, a: Value, b: Value, acc: Value, precision: DotPrecision) -> Value {
         let ty = self.tile(acc);

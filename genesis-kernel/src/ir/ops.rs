@@ -260,6 +260,9 @@ pub enum OpKind {
         /// The axis that the index counts along.
         axis: u8,
     },
+    /// `histogram x` : of each element of x, `i32[N]`, how many equal ones come before it, `i32[N]`, and how many elements
+    /// are 0, 1, .., `i32[BINS]`. What has no bin is counted nowhere, and 0 come before it. N is a power of two.
+    Histogram,
     /// `dot a, b, acc` : acc + a b, with a `[M, K]`, b `[K, N]`, acc `[M, N]`.
     Dot {
         /// The number format of the products.
@@ -362,7 +365,7 @@ impl OpKind {
             | OpKind::ViewStride(_)
             | OpKind::Dot { .. } => PURE,
             OpKind::Reduce { .. } | OpKind::Scan { .. } => PURE | COLLECTIVE | EXCHANGE,
-            OpKind::ConvertLayout | OpKind::Gather { .. } => PURE | EXCHANGE,
+            OpKind::ConvertLayout | OpKind::Gather { .. } | OpKind::Histogram => PURE | EXCHANGE,
             OpKind::Load => POINTERS | CACHE,
             OpKind::Store => POINTERS | POINTER_WRITE | CACHE | EFFECT,
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => POINTERS | POINTER_WRITE | ATOMIC | EFFECT,
@@ -416,7 +419,7 @@ impl OpKind {
     }
 
     /// Whether threads exchange elements for it, within a warp or through shared memory: `reduce`, `scan`, `gather`,
-    /// `convert_layout`. Those of a `dot` are its plan's.
+    /// `histogram`, `convert_layout`. Those of a `dot` are its plan's.
     pub fn is_exchange(&self) -> bool {
         self.has(traits::EXCHANGE)
     }
@@ -474,7 +477,9 @@ impl OpKind {
         match self {
             OpKind::Unary(op) => op.is_expensive(),
             OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
-            OpKind::Dot { .. } | OpKind::Gather { .. } | OpKind::Asm { .. } => true,
+            OpKind::Dot { .. } | OpKind::Gather { .. } | OpKind::Histogram | OpKind::Asm { .. } => {
+                true
+            }
             kind => kind.is_collective() || !kind.is_pure(),
         }
     }

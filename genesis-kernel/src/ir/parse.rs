@@ -592,6 +592,7 @@ fn bare_kind(word: &str) -> Option<OpKind> {
         "reshape" => OpKind::Reshape,
         "join" => OpKind::Join,
         "split" => OpKind::Split,
+        "histogram" => OpKind::Histogram,
         "ptr_add" => OpKind::PtrAdd,
         "load" => OpKind::Load,
         "store" => OpKind::Store,

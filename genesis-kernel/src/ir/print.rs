@@ -364,6 +364,7 @@ fn bare_name(kind: &OpKind) -> &'static str {
         OpKind::Reshape => "reshape",
         OpKind::Join => "join",
         OpKind::Split => "split",
+        OpKind::Histogram => "histogram",
         OpKind::PtrAdd => "ptr_add",
         OpKind::Load => "load",
         OpKind::Store => "store",

@@ -152,6 +152,7 @@ fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
                 }
                 _ => continue,
             },
+            OpKind::Histogram => "this counts in one block of a cluster",
             OpKind::AtomicRmw(_) | OpKind::AtomicCas
                 if uses[data.results[0].index()] > 0
                     && to.is_none_or(|layout| layout.free_blocks() != 0) =>

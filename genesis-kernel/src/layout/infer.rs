@@ -1,6 +1,6 @@
 //! Which layout each value gets.
 //!
-//! Dots and memory accesses are anchors. From each, its layout goes to every value that can have it
+//! Dots, histograms and memory accesses are anchors. From each, its layout goes to every value that can have it
 //! for nothing: through elementwise ops both ways, through transposes and unit axes both ways, from a
 //! broadcast to its operand, from a tile to its reduction, around loops. It stops where another layout
 //! was first, and at an access that would use memory badly.
@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::coalesce::{BlockedLayouts, CoalescedAccess, is_scannable, memory_op, scan_layout};
+use super::histogram;
 use super::linear::LinearLayout;
 use super::mma;
 use crate::analysis::AxisAnalysis;
@@ -85,6 +86,7 @@ impl<'f> Infer<'f> {
             partners: partners(func),
         };
         infer.seed_dots(&walk);
+        infer.seed_histograms(&walk);
         infer.seed_accesses(&walk);
         infer.seed_rest(&walk);
         infer
@@ -150,6 +152,25 @@ impl<'f> Infer<'f> {
             let layout = mma::operand_a(self.shape(left), warps, kind.packed(), self.num_warps);
             self.assign(left, Arc::new(layout));
         }
+    }
+
+    /// What is counted is best made where it is counted.
+    fn seed_histograms(&mut self, walk: &[Op]) {
+        for &op in walk {
+            let data = self.func.op(op);
+            if data.kind != OpKind::Histogram {
+                continue;
+            }
+            let (x, ranks) = (data.operands[0], data.results[0]);
+            let layout = Arc::new(self.histogram_layout(self.shape(x)));
+            self.assign(ranks, Arc::clone(&layout));
+            self.assign(x, layout);
+        }
+    }
+
+    /// The layout in which a histogram takes its elements and gives their ranks.
+    pub(super) fn histogram_layout(&self, shape: Shape) -> LinearLayout {
+        histogram::layout(shape, self.num_warps).in_cluster(self.num_blocks)
     }
 
     /// The layout in which `wgmma` leaves a result, and a store by the copy engine takes its tile.

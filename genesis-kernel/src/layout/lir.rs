@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::convert::{self, Conversion};
 use super::gather::GatherPlan;
+use super::histogram::HistogramPlan;
 use super::linear::{LinearLayout, Reduction};
 use super::scratch::{SharedAccess, SharedPlan};
 use crate::ir::print::names;
@@ -401,6 +402,14 @@ impl LayoutIr {
         let (x, result) = (data.operands[0], data.results[0]);
         let bits = element_bits(self.func.ty(x));
         Some(GatherPlan::new(self.layout(x)?, self.layout(result)?, axis as usize, bits))
+    }
+
+    /// The counters of a `histogram`.
+    pub(crate) fn histogram(&self, op: Op) -> HistogramPlan {
+        let data = self.func.op(op);
+        let [elements, bins] =
+            [data.operands[0], data.results[1]].map(|v| self.func.tile(v).shape.numel() as u32);
+        HistogramPlan::new(elements, bins, self.num_warps)
     }
 
     /// The way of a `convert_layout`.

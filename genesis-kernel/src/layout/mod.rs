@@ -11,6 +11,7 @@ mod coalesce;
 pub mod convert;
 pub mod f2;
 mod gather;
+mod histogram;
 mod infer;
 mod insert_conversions;
 pub mod linear;
@@ -31,6 +32,7 @@ pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block, view_registers};
 pub(crate) use gather::GatherPlan;
+pub(crate) use histogram::HistogramPlan;
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub(crate) use lir::WIDEST_ACCESS;
 pub use lir::{

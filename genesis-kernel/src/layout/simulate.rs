@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::convert::Conversion;
-use super::linear::{HwBit, HwIndex, LANES, LinearLayout};
+use super::linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout};
 use super::lir::{Access, LayoutIr, RegisterOperand};
 use super::scratch::{SharedAccess, SharedPlan, SharedUnit, matrix_element};
 use super::{DotUnit, f2};
@@ -220,9 +220,35 @@ impl Simulation<'_> {
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Gather { .. } => self.gather(op),
+            OpKind::Histogram => self.histogram(op),
             OpKind::Dot { .. } => self.dot(op),
             kind => panic!("not in layout IR: {kind:?}"),
         }
+    }
+
+    fn histogram(&mut self, op: Op) {
+        let data = self.lir.func.op(op);
+        let (x, [ranks, counts]) = (data.operands[0], [data.results[0], data.results[1]]);
+        let n = self.lir.func.tile(x).shape.numel() as u32;
+        let layout = self.lir.layout(x).expect("tiles have layouts").clone();
+        let mut many = vec![0; self.lir.func.tile(counts).shape.numel()];
+        let mut rank_of = vec![0; n as usize];
+        for flat in 0..n {
+            let at = layout.solve(flat).expect("a layout holds all elements");
+            let thread = (at.lane | at.warp << LANE_BITS) as usize;
+            let bin = self.at(x, thread, at.reg as usize).bits as u32 as usize;
+            if let Some(count) = many.get_mut(bin) {
+                rank_of[flat as usize] = *count;
+                *count += 1;
+            }
+        }
+        let number = |n: i64| Scalar::int(DType::I32, n);
+        self.set(ranks, |_, t, r| {
+            let lane = place(t, r);
+            number(rank_of[layout.apply(lane) as usize])
+        });
+        let held = self.lir.layout(counts).expect("tiles have layouts").clone();
+        self.set(counts, |_, t, r| number(many[held.apply(place(t, r)) as usize]));
     }
 
     fn split(&mut self, op: Op) {

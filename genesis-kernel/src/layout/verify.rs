@@ -1,6 +1,7 @@
 //! What must hold in layout IR, checked after it is made.
 
 use super::convert::view_registers;
+use super::histogram;
 use super::infer::is_shared;
 use super::linear::LinearLayout;
 use super::lir::{DotOperand, DotUnit, LayoutIr};
@@ -67,6 +68,12 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
             Some(plan) if !plan.stays_in_block => Err("it reads what other blocks hold".to_owned()),
             _ => equal(lir, operands[1..].iter().chain(results)),
         },
+        OpKind::Histogram => {
+            let shape = lir.func.tile(operands[0]).shape;
+            let layout = histogram::layout(shape, lir.num_warps).in_cluster(lir.num_blocks);
+            gives(lir, Some(&layout), operands)?;
+            gives(lir, Some(&layout), &results[..1])
+        }
         OpKind::Join => {
             equal(lir, operands)?;
             let joined = lir.layout(operands[0]).map(|layout| layout.join());

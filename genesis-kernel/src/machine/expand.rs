@@ -6,6 +6,7 @@
 //! ```text
 //! %9 = convert_layout %8        store.shared 9.0   load.shared 9.0   exec 9
 //! %6 = gather 0 %1, %2          the same
+//! %7 = histogram %1             store.shared 7.0   load.shared 7.0   store.shared 7.1   load.shared 7.1   exec 7
 //! %7 = reduce add 0 %6          the same for each exchange between warps
 //! %5 = dot %3, %4, %2           store.shared 5.0   exec 5, reads its scratch
 //! %4 = atomic_rmw add ..        exec 4   store.shared 4.0   load.shared 4.0: old values, for threads with copies
@@ -91,6 +92,7 @@ impl<'a> Expander<'a> {
             _ if self.lir.multistage.values().any(|buffer| buffer.skipped.contains(&op)) => {}
             OpKind::Reduce { .. } | OpKind::Scan { .. } => self.exchanges(op, block),
             OpKind::ConvertLayout | OpKind::Gather { .. } => self.one_exchange(op, block),
+            OpKind::Histogram => self.histogram(op, block),
             OpKind::Dot { .. } => self.dot(op, block),
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op, block),
             _ => block.push(Inst::exec(op)),
@@ -126,6 +128,15 @@ impl<'a> Expander<'a> {
     /// A conversion or gather: all of a tile to scratch, and what each thread needs of it back.
     fn one_exchange(&self, op: Op, block: &mut Block) {
         if let Some(part) = self.part(op, 0) {
+            block.extend([Inst::StoreShared(part.clone()), Inst::LoadShared(part)]);
+        }
+        block.push(Inst::exec(op));
+    }
+
+    /// A histogram: counters of each warp, which threads add up by bins, and what each element's counter then says.
+    fn histogram(&self, op: Op, block: &mut Block) {
+        for number in 0..2 {
+            let Some(part) = self.part(op, number) else { continue };
             block.extend([Inst::StoreShared(part.clone()), Inst::LoadShared(part)]);
         }
         block.push(Inst::exec(op));

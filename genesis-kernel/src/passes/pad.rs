@@ -82,6 +82,9 @@ impl Rewrite for Pad {
             OpKind::Gather { axis } if !shape.extent(*axis as usize).is_power_of_two() => {
                 pad_gather(rebuild, op, region, *axis as usize);
             }
+            OpKind::Histogram if is_padded(old.tile(data.results[1]).shape) => {
+                pad_histogram(rebuild, op, region);
+            }
             OpKind::Reduce { axis, combine } if !shape.extent(*axis as usize).is_power_of_two() => {
                 collect(self, rebuild, op, region, *axis as usize, *combine)?;
             }
@@ -168,6 +171,21 @@ fn pad_gather(rebuild: &mut Rebuild<'_>, op: Op, region: Region, axis: usize) {
     let index = b.select(valid, index, past);
     let gathered = b.gather(x, index, axis);
     rebuild.set(data.results[0], gathered);
+}
+
+/// What has none of the user's bins has none of the padding.
+fn pad_histogram(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {
+    let data = rebuild.old.op(op);
+    let bins = rebuild.old.tile(data.results[1]).shape.numel();
+    let x = rebuild.get(data.operands[0]);
+    let mut b = rebuild.at(op, region);
+    let shape = b.func.tile(x).shape;
+    let [end, none] = [bins as i64, -1].map(|n| b.full(Scalar::int(DType::I32, n), shape));
+    let is_below = b.compare(Predicate::Lt, x, end);
+    let x = b.select(is_below, x, none);
+    let (ranks, counts) = b.histogram(x, bins.next_power_of_two());
+    rebuild.set(data.results[0], ranks);
+    rebuild.set(data.results[1], counts);
 }
 
 fn pad_assert(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {

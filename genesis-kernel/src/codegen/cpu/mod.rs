@@ -29,6 +29,7 @@ mod dot;
 #[cfg(test)]
 mod elementwise_tests;
 mod gather;
+mod histogram;
 mod jam;
 #[cfg(test)]
 mod kernel_tests;

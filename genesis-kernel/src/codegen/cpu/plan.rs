@@ -43,6 +43,7 @@ pub(super) fn is_root(kind: &OpKind) -> bool {
         | OpKind::Reduce { .. }
         | OpKind::Scan { .. }
         | OpKind::Gather { .. }
+        | OpKind::Histogram
         | OpKind::Dot { .. }
         | OpKind::For(_)
         | OpKind::While

@@ -11,6 +11,9 @@ pub(super) enum Partial {
     Scan(Scan, usize),
     /// Registers.
     Registers(Vec<Val>),
+    /// Of a histogram: each element's rank so far; the counters of the bins that the thread adds up, then the counts that
+    /// it holds.
+    Histogram { ranks: Vec<Val>, counts: Vec<Val> },
 }
 
 /// A scan on its way.

@@ -159,6 +159,7 @@ impl<'a> Lowering<'a> {
             OpKind::Scan { .. } => self.store_totals(part.op, to_cluster),
             OpKind::ConvertLayout => self.store_converted(part.op),
             OpKind::Gather { .. } => self.store_gathered(part.op),
+            OpKind::Histogram => self.store_histogram(part.op, part.number),
             OpKind::Dot { .. } => self.store_operands(part.op),
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.store_old_values(part.op),
             ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
@@ -172,6 +173,7 @@ impl<'a> Lowering<'a> {
             OpKind::Scan { .. } => self.load_totals(part.op),
             OpKind::ConvertLayout => self.load_converted(part.op),
             OpKind::Gather { .. } => self.load_gathered(part.op),
+            OpKind::Histogram => self.load_histogram(part.op, part.number),
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.load_old_values(part.op),
             ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
         }
@@ -216,6 +218,7 @@ impl<'a> Lowering<'a> {
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Gather { .. } => self.finish_gather(op),
+            OpKind::Histogram => self.finish_histogram(op),
             OpKind::Dot { .. } => self.dot(op),
             OpKind::Assert { .. } => self.assert(op),
             OpKind::Print { .. } => self.print(op),

@@ -34,6 +34,7 @@ mod dot;
 mod dsmem_store;
 mod float8;
 mod gather;
+mod histogram;
 mod integers;
 mod lower;
 mod lowering;

@@ -15,11 +15,16 @@ use crate::layout::LANE_BITS;
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
 pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
 /// Every lane of a warp takes part.
-const FULL_WARP: i64 = 0xffff_ffff;
+pub(super) const FULL_WARP: i64 = 0xffff_ffff;
 
 /// Whether something holds in any thread of the warp, all of which come here together.
 pub(super) fn any_in_warp(e: &Emitter, holds: Val) -> Val {
     e.intrinsic("llvm.nvvm.vote.any.sync", &[], &[e.int(e.i32(), FULL_WARP), holds])
+}
+
+/// `bar.warp.sync`: the lanes of a warp see what each of them has done.
+pub(super) fn warp_barrier(e: &Emitter) {
+    e.intrinsic("llvm.nvvm.bar.warp.sync", &[], &[e.int(e.i32(), FULL_WARP)]);
 }
 
 /// The thread's number and what was derived from it.

@@ -7,6 +7,7 @@ mod control;
 mod functions;
 mod fuzz;
 mod gather;
+mod histogram;
 mod inline_asm;
 mod jumps;
 mod kernels;

@@ -41,6 +41,7 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::Reduce { axis, combine } => rule.reduce(*axis, *combine),
         OpKind::Scan { axis, combine, .. } => rule.scan(*axis, *combine),
         OpKind::Gather { axis } => rule.gather(*axis),
+        OpKind::Histogram => rule.histogram(),
         OpKind::Dot { precision } => rule.dot(*precision),
         OpKind::Assert { .. } => rule.assert(),
         OpKind::Print { .. } => rule.print(),
@@ -473,6 +474,18 @@ impl Rule<'_> {
         let fits = at.len() == rank && (0..rank).all(|i| i == axis || from[i] == at[i]);
         ensure!(fits, "an index of shape {} along axis {axis} of {}", index.shape, x.shape);
         self.result_is(x.with_shape(index.shape))
+    }
+
+    fn histogram(&self) -> Check {
+        self.counts(1..=1, 2)?;
+        let x = self.data(0, INT)?;
+        let is_line = |tile: &TileType| tile.dtype() == DType::I32 && tile.shape.rank() == 1;
+        ensure!(is_line(&x), "counts {x} instead of a line of i32");
+        ensure!(x.shape.numel().is_power_of_two(), "counts {} elements", x.shape.numel());
+        let counts = self.func.ty(self.op.results[1]);
+        let is_counts = counts.as_tile().is_some_and(|tile| !tile.is_ptr() && is_line(&tile));
+        ensure!(is_counts, "the second result is {counts} instead of a line of i32");
+        self.result_is(x)
     }
 
     fn dot(&self, precision: DotPrecision) -> Check {

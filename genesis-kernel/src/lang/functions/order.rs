@@ -98,6 +98,15 @@ pub fn histogram<const BINS: usize, X: Values<Element: Int>>(_x: X) -> Tile<i32,
     typed()
 }
 
+/// Of each element of `x` how many equal ones come before it, in row-major order, and the histogram of `x`; what has no
+/// bin has rank 0: `histogram_with_ranks::<256>(x)`.
+#[allow(clippy::type_complexity, reason = "the ranks and the counts")]
+pub fn histogram_with_ranks<const BINS: usize, X: Values<Element: Int>>(
+    _x: X,
+) -> (X::With<i32>, Tile<i32, (Dim<BINS>,)>) {
+    typed()
+}
+
 /// What says where a `gather` takes elements of a tile from: integers, in a shape that differs along the axis only.
 #[diagnostic::on_unimplemented(
     message = "`{I}` does not say where to gather from `{Self}` along axis {AXIS}",

@@ -55,6 +55,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::Join
         | OpKind::Split
         | OpKind::Gather { .. }
+        | OpKind::Histogram
         | OpKind::ViewPtr
         | OpKind::ViewDim(_)
         | OpKind::ViewStride(_)
