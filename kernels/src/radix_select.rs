@@ -23,7 +23,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::radix::{add_words, counter_of, one_of, order_of, share_of, words_of};
+use crate::radix::{order_of, share_of};
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
@@ -103,6 +103,48 @@ pub fn radix_select_in_order<K: Int>(
         }
     }
     store(edge + program_id(0), last);
+}
+
+/// 16 counters of 16 bits in four words.
+#[device]
+fn add_words(a: (u64, u64, u64, u64), b: (u64, u64, u64, u64)) -> (u64, u64, u64, u64) {
+    (a.0 + b.0, a.1 + b.1, a.2 + b.2, a.3 + b.3)
+}
+
+/// A one in the counter of a digit, of 16 counters of 4 bits in one word.
+#[device]
+fn one_of<S: Shape>(digit: Tile<i32, S>) -> Tile<u64, S> {
+    (digit * 0 + 1).to::<u64>() << (digit << 2).to::<u64>()
+}
+
+/// The four counters of 4 bits that a word begins with, as counters of 16 bits.
+#[device]
+fn widened<S: Shape>(word: Tile<u64, S>) -> Tile<u64, S> {
+    let low = word & 0xffff;
+    let bytes = (low | (low << 24)) & 0x0000_00ff_0000_00ff;
+    (bytes | (bytes << 12)) & 0x000f_000f_000f_000f
+}
+
+/// 16 counters of 4 bits as 16 of 16 bits, in four words.
+#[device]
+fn words_of<S: Shape>(
+    word: Tile<u64, S>,
+) -> (Tile<u64, S>, Tile<u64, S>, Tile<u64, S>, Tile<u64, S>) {
+    (widened(word), widened(word >> 16), widened(word >> 32), widened(word >> 48))
+}
+
+/// The counter of a digit, of 16 bits in four words.
+#[device]
+fn counter_of<S: Shape>(
+    digit: Tile<i32, S>,
+    a: Tile<u64, S>,
+    b: Tile<u64, S>,
+    c: Tile<u64, S>,
+    d: Tile<u64, S>,
+) -> Tile<i32, S> {
+    let word = digit >> 2;
+    let own = where_(word == 0, a, where_(word == 1, b, where_(word == 2, c, d)));
+    (own >> ((digit & 3) << 4).to::<u64>()).to::<i32>() & 0xffff
 }
 
 macro_rules! rows {

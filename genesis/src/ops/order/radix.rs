@@ -10,20 +10,18 @@ use crate::launch;
 use crate::ops::index::exclusive;
 use crate::tensor::Tensor;
 
-/// Keys of a thread on a GPU: as many as counters of 4 bits count.
-pub(super) const WIDTH: usize = 8;
-/// Threads of a program that has a part of a row, and its warps.
-pub(super) const LANES: usize = 256;
-pub(super) const WARPS: u32 = 8;
+/// Keys of a tile of a row's part on a GPU, and the warps that have it.
+const TILE: usize = 4096;
+const WARPS: u32 = 8;
+/// Keys of a thread that sorts a row with others.
+const WIDTH: usize = 8;
 /// Keys of a row, at most, that one program sorts: 1024 threads have them.
 pub(super) const ROW: usize = 8192;
-/// Keys of a part, at most: counters of 16 bits hold them.
-pub(super) const PART: usize = 32_768;
-/// Parts of a row from which on each becomes longer: their counts are added up by one program.
+/// Parts of a row from which on each becomes longer: those of a digit are added up by one program.
 const PARTS: usize = 1024;
-
-/// Bits of a digit on a GPU.
-pub(super) const DIGIT: usize = 4;
+/// Bits of a digit, and how many digits there are.
+const DIGIT: usize = 8;
+const DIGITS: usize = 1 << DIGIT;
 
 /// How values become keys: `(order - zero) ^ flip`, of which the low `bits` differ.
 pub(super) struct Keys {
@@ -93,7 +91,7 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
 #[track_caller]
 fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
     // Places up to the end of a row's last tile have 31 bits.
-    let is_small = keys.dtype != DType::I64 && x.shape()[1] < (1 << 31) - LANES * WIDTH;
+    let is_small = keys.dtype != DType::I64 && x.shape()[1] < (1 << 31) - TILE;
     match x.device() {
         Device::Cpu => sorted_in_order(x, keys),
         Device::Cuda(_) if is_small && x.shape()[1] <= ROW => sorted_in_one_launch(x, keys),
@@ -102,17 +100,17 @@ fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
     }
 }
 
-/// On the CPU, digits of 8 bits.
+/// On the CPU.
 #[track_caller]
 fn sorted_in_order(x: &Tensor, keys: &Keys) -> Result<Tensor> {
     let position = if x.shape()[1] < 1 << 31 { DType::I32 } else { DType::I64 };
     let mut pairs = Pairs::like(x, keys.dtype, position)?;
     begin(x, keys, &pairs)?;
-    let passes = keys.bits.div_ceil(8);
+    let passes = keys.bits.div_ceil(DIGIT);
     for pass in 0..passes {
         let is_last = pass + 1 == passes;
         let next = Pairs::like(x, keys.dtype, if is_last { DType::I64 } else { position })?;
-        in_order(&pairs, &next, keys.scalar((pass * 8) as i64))?;
+        in_order(&pairs, &next, keys.scalar((pass * DIGIT) as i64))?;
         pairs = next;
     }
     Ok(pairs.at)
@@ -122,10 +120,10 @@ fn sorted_in_order(x: &Tensor, keys: &Keys) -> Result<Tensor> {
 #[track_caller]
 fn sorted_in_one_launch(x: &Tensor, keys: &Keys) -> Result<Tensor> {
     let [rows, n] = [x.shape()[0], x.shape()[1]];
-    let lanes = (n.next_power_of_two() / WIDTH).max(32);
+    let block = n.next_power_of_two().max(32 * WIDTH);
     let on = (DType::I64, x.device());
     let order = Tensor::uninitialized(&[rows, n], on)?;
-    let words = Tensor::uninitialized(&[rows, lanes * WIDTH], on)?;
+    let words = Tensor::uninitialized(&[rows, block], on)?;
     let x = x.contiguous()?;
     let kernel = match x.dtype().is_float() {
         true => &device::radix_sort_rows_of_floats::KERNEL,
@@ -140,8 +138,8 @@ fn sorted_in_one_launch(x: &Tensor, keys: &Keys) -> Result<Tensor> {
         keys.scalar(keys.flip),
         number(keys.bits.div_ceil(DIGIT)),
     ];
-    let (dtypes, warps) = ([x.dtype(), keys.dtype], Some((lanes / 32) as u32));
-    launch::warped(kernel, &order, Grid::x(rows), &dtypes, &[lanes as i64], warps, &args)?;
+    let (dtypes, warps) = ([x.dtype(), keys.dtype], Some((block / WIDTH / 32) as u32));
+    launch::warped(kernel, &order, Grid::x(rows), &dtypes, &[block as i64], warps, &args)?;
     Ok(order)
 }
 
@@ -165,6 +163,7 @@ fn sorted_words(x: &Tensor, keys: &Keys) -> Result<Tensor> {
         let args = [
             launch::pointer(&words, false),
             launch::pointer(&next, true),
+            launch::pointer(&counts.starts, false),
             launch::pointer(&counts.offsets, false),
             number(x.shape()[1]),
             number(counts.part),
@@ -172,7 +171,7 @@ fn sorted_words(x: &Tensor, keys: &Keys) -> Result<Tensor> {
             Arg::Scalar(Scalar::int(DType::I64, keep)),
         ];
         let kernel = &device::radix_scatter_words::KERNEL;
-        launch::warped(kernel, &next, counts.grid, &[], &[LANES as i64], Some(WARPS), &args)?;
+        launch::warped(kernel, &next, counts.grid, &[], &[TILE as i64], Some(WARPS), &args)?;
         words = next;
     }
     Ok(words)
@@ -195,13 +194,14 @@ fn sorted_pairs(x: &Tensor, keys: &Keys) -> Result<Tensor> {
             launch::pointer(&pairs.at, false),
             launch::pointer(&next.keys, true),
             launch::pointer(&next.at, true),
+            launch::pointer(&counts.starts, false),
             launch::pointer(&counts.offsets, false),
             number(x.shape()[1]),
             number(counts.part),
             shift,
         ];
         let dtypes = [keys.dtype, position, next.at.dtype()];
-        let (kernel, consts) = (&device::radix_scatter::KERNEL, [LANES as i64]);
+        let (kernel, consts) = (&device::radix_scatter::KERNEL, [TILE as i64]);
         launch::warped(kernel, &next.keys, counts.grid, &dtypes, &consts, Some(WARPS), &args)?;
         pairs = next;
     }
@@ -252,7 +252,7 @@ fn by_tiles(
 #[track_caller]
 fn in_order(from: &Pairs, to: &Pairs, shift: Arg) -> Result<()> {
     let [rows, n] = [from.keys.shape()[0], from.keys.shape()[1]];
-    let counts = Tensor::uninitialized(&[rows, 256], (DType::I64, Device::Cpu))?;
+    let counts = Tensor::uninitialized(&[rows, DIGITS], (DType::I64, Device::Cpu))?;
     let args = [
         launch::pointer(&from.keys, false),
         launch::pointer(&from.at, false),
@@ -267,8 +267,11 @@ fn in_order(from: &Pairs, to: &Pairs, shift: Arg) -> Result<()> {
     launch::warped(kernel, &to.keys, Grid::x(rows), &dtypes, &[], None, &args)
 }
 
-/// Where the first key of each digit of each part goes: `[rows, 16, parts]`, from the row's first.
+/// Where keys go in their rows.
 struct Offsets {
+    /// The first of each digit: `[rows, DIGITS]`.
+    starts: Tensor,
+    /// The first of each part, behind that: `[rows, DIGITS, parts]`.
     offsets: Tensor,
     /// Keys of a part.
     part: usize,
@@ -280,10 +283,10 @@ struct Offsets {
 #[track_caller]
 fn counts(keys: &Tensor, shift: Arg) -> Result<Offsets> {
     let [rows, n] = [keys.shape()[0], keys.shape()[1]];
-    let part = n.div_ceil(PARTS).next_multiple_of(LANES * WIDTH).min(PART);
+    let part = n.div_ceil(PARTS).next_multiple_of(TILE);
     let parts = n.div_ceil(part);
     let on = (DType::I64, keys.device());
-    let offsets = Tensor::uninitialized(&[rows, 16, parts], on)?;
+    let offsets = Tensor::uninitialized(&[rows, DIGITS, parts], on)?;
     let grid = Grid::x(rows * parts);
     let args = [
         launch::pointer(keys, false),
@@ -292,8 +295,10 @@ fn counts(keys: &Tensor, shift: Arg) -> Result<Offsets> {
         number(part),
         shift,
     ];
-    let (kernel, consts) = (&device::radix_count::KERNEL, [LANES as i64]);
+    let (kernel, consts) = (&device::radix_count::KERNEL, [TILE as i64]);
     launch::warped(kernel, &offsets, grid, &[keys.dtype()], &consts, Some(WARPS), &args)?;
-    exclusive(&offsets, &Tensor::uninitialized(&[rows], on)?, rows)?;
-    Ok(Offsets { offsets, part, grid })
+    let starts = Tensor::uninitialized(&[rows, DIGITS], on)?;
+    exclusive(&offsets, &starts, rows * DIGITS)?;
+    exclusive(&starts, &Tensor::uninitialized(&[rows], on)?, rows)?;
+    Ok(Offsets { starts, offsets, part, grid })
 }

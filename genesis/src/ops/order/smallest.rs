@@ -5,12 +5,21 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::radix_select as device;
 
-use super::radix::{DIGIT, Keys, LANES, PART, Pairs, ROW, WARPS, WIDTH, begin, number};
+use super::radix::{Keys, Pairs, ROW, begin, number};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::index::exclusive;
 use crate::tensor::Tensor;
 
+/// Keys of a thread on a GPU: as many as counters of 4 bits count.
+const WIDTH: usize = 8;
+/// Threads of a program that has a part of a row, and its warps.
+const LANES: usize = 256;
+const WARPS: u32 = 8;
+/// Keys of a part, at most: counters of 16 bits hold them.
+const PART: usize = 32_768;
+/// Bits of a digit on a GPU.
+const DIGIT: usize = 4;
 /// Programs that have a part of a row each, in all.
 const PROGRAMS: usize = 2048;
 /// Counts of parts that one program adds up at a time.
