@@ -66,15 +66,17 @@ impl HistogramPlan {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
     fn elements_lie_in_their_order() {
         let layout_of = |n: usize, warps| layout(Shape::new(&[n]), warps);
         let text = |n, warps| layout_of(n, warps).to_string();
-        assert_eq!(text(512, 4), "reg [32, 64] lane [1, 2, 4, 8, 16] warp [128, 256]");
-        assert_eq!(text(64, 4), "reg [] lane [1, 2, 4, 8, 16] warp [32, 0]");
-        assert_eq!(text(8, 2), "reg [] lane [1, 2, 4, 0, 0] warp [0]");
+        expect!["reg [32, 64] lane [1, 2, 4, 8, 16] warp [128, 256]"].assert_eq(&text(512, 4));
+        expect!["reg [] lane [1, 2, 4, 8, 16] warp [32, 0]"].assert_eq(&text(64, 4));
+        expect!["reg [] lane [1, 2, 4, 0, 0] warp [0]"].assert_eq(&text(8, 2));
         assert_eq!(layout_of(8, 2).check(), Ok(()));
     }
 

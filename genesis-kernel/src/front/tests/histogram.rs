@@ -30,7 +30,7 @@ fn some(dtype: DType, n: usize, bins: usize) -> Vec<i64> {
         over if over >= bins && dtype.is_signed_int() && i % 2 == 0 => -1 - (over as i64),
         over => over as i64,
     };
-    (0..n).map(|i| number(i)).collect()
+    (0..n).map(number).collect()
 }
 
 fn check(dtype: DType, [m, n, bins]: [usize; 3]) {
