@@ -27,7 +27,7 @@ fn ranked<T: Int, const M: usize, const N: usize, const BINS: usize>(
 /// Numbers of which some have no bin, and many are equal.
 fn some(dtype: DType, n: usize, bins: usize) -> Vec<i64> {
     let number = |i: usize| match (i * i * 31 + i / 7) % (bins + 3) {
-        over if over >= bins && dtype.is_signed_int() && i % 2 == 0 => -1 - (over as i64),
+        over if over >= bins && dtype.is_signed_int() && i.is_multiple_of(2) => -1 - (over as i64),
         over => over as i64,
     };
     (0..n).map(number).collect()
