@@ -311,6 +311,9 @@ fn graphs_are_replayed() -> anyhow::Result<()> {
     });
     let error = nested.err().context("a capture in a capture")?.to_string();
     ensure!(error.contains("this thread is in a capture already"), "{error}");
+    let upload = Graph::capture(&stream, || stream.upload(&[7, 8]).map(drop));
+    let error = upload.err().context("a copy from the host in a capture")?.to_string();
+    ensure!(error.contains("a copy from the host is not recorded"), "{error}");
     // Nothing of that is left.
     let graph = Graph::capture(&stream, || launch_add_one(&mut x, 2))?;
     // SAFETY: as above.

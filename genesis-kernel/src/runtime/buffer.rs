@@ -129,7 +129,8 @@ impl Buffer {
     /// Copies from the host to byte `offset`; `source` may be reused at once.
     ///
     /// # Errors
-    /// If it would write past the end, or the device refuses.
+    /// If it would write past the end, the device refuses, or this thread records the stream for a graph: a replay would
+    /// copy what `source` has become.
     pub fn write(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
         self.check(offset, source.len())?;
         match self.stream.queue() {
@@ -143,6 +144,7 @@ impl Buffer {
             }
             Queue::Cuda(stream) => {
                 let _observed = transfer(TransferKind::HostToDevice, self.device(), source.len());
+                stream.check_not_recorded()?;
                 stream.upload(self.address + offset as u64, source)
             }
             Queue::Missing(_, error) => Err(Error::clone(error)),

@@ -61,7 +61,8 @@ impl Lowering<'_> {
         let start = self.scratch(op)?.start;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let tid = self.threads.tid;
-        let (warp, lane) = (e.lshr(tid, int(LANE_BITS as u32)), e.and(tid, int(31)));
+        let (warp, lane) =
+            (e.lshr(tid, int(LANE_BITS as u32)), e.and(tid, int((1 << LANE_BITS) - 1)));
         let own = e.add(e.mul(warp, int(plan.warp_bytes())), int(start));
         Ok(Counters { plan, start, own, lane })
     }
@@ -75,8 +76,8 @@ impl Lowering<'_> {
             let bin = e.add(counters.lane, e.int(e.i32(), i64::from(first)));
             let inside = e.icmp(IntPred::Ult, bin, e.int(e.i32(), i64::from(bins)));
             let at = self.counter_at(counters.own, bin);
-            self.where_holds(inside, |lower| {
-                lower.e.store_aligned(zero, at, 4);
+            self.only(inside, |e| {
+                e.store_aligned(zero, at, 4);
             });
         }
         let x = self.get(self.func.op(op).operands[0])?;
@@ -86,7 +87,7 @@ impl Lowering<'_> {
     }
 
     /// Counts one register of a warp; gives how many equal elements of the warp come before each.
-    fn count(&mut self, counters: &Counters, x: Val) -> Val {
+    fn count(&self, counters: &Counters, x: Val) -> Val {
         let e = self.e;
         let Counters { plan, own, lane, .. } = *counters;
         let int = |n: i64| e.int(e.i32(), n);
@@ -104,8 +105,8 @@ impl Lowering<'_> {
         // Of lanes with copies of the same elements the first ones count.
         let is_distinct = e.icmp(IntPred::Ult, lane, int(i64::from(plan.distinct_lanes)));
         let counts = e.and(e.and(inside, is_first), is_distinct);
-        self.where_holds(counts, |lower| {
-            lower.e.store_aligned(lower.e.add(counted, all), at, 4);
+        self.only(counts, |e| {
+            e.store_aligned(e.add(counted, all), at, 4);
         });
         e.select(inside, e.add(counted, before), int(0))
     }
@@ -159,19 +160,22 @@ impl Lowering<'_> {
         };
         let e = self.e;
         let Counters { plan, start, .. } = self.counters(op)?;
+        let wants_ranks = self.wants_ranks(op);
         let firsts = self.own_bins(&plan);
         for (first, counts) in firsts.into_iter().zip(counts.chunks(plan.distinct_warps as usize)) {
             let bin = e.add(self.threads.tid, e.int(e.i32(), i64::from(first)));
             let inside = e.icmp(IntPred::Ult, bin, e.int(e.i32(), i64::from(plan.bins)));
-            self.where_holds(inside, |lower| {
+            self.only(inside, |e| {
                 let mut earlier = e.int(e.i32(), 0);
                 for (warp, &count) in (0..).zip(counts) {
-                    let own = e.int(e.i32(), i64::from(start + warp * plan.warp_bytes()));
-                    e.store_aligned(earlier, lower.counter_at(own, bin), 4);
+                    if wants_ranks {
+                        let own = e.int(e.i32(), i64::from(start + warp * plan.warp_bytes()));
+                        e.store_aligned(earlier, self.counter_at(own, bin), 4);
+                    }
                     earlier = e.add(earlier, count);
                 }
                 let sums = e.int(e.i32(), i64::from(start + plan.sums()));
-                e.store_aligned(earlier, lower.counter_at(sums, bin), 4);
+                e.store_aligned(earlier, self.counter_at(sums, bin), 4);
             });
         }
         self.partial.insert(op, Partial::Registers(ranks));
@@ -198,9 +202,9 @@ impl Lowering<'_> {
             let earlier = e.load_aligned(e.i32(), at, 4);
             e.select(inside, e.add(rank, earlier), int(0))
         };
-        let ranks = match self.facts.uses[data.results[0].index()] {
-            0 => ranks,
-            _ => x.iter().zip(ranks).map(whole).collect(),
+        let ranks = match self.wants_ranks(op) {
+            true => x.iter().zip(ranks).map(whole).collect(),
+            false => ranks,
         };
         let layout = self.layout(data.results[1])?;
         let bytes = |bases: &[u32]| bases.iter().map(|b| b * 4).collect::<Vec<u32>>();
@@ -215,6 +219,10 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    fn wants_ranks(&self, op: Op) -> bool {
+        self.facts.uses[self.func.op(op).results[0].index()] > 0
+    }
+
     /// The first bin of each round in which all threads take one.
     fn own_bins(&self, plan: &HistogramPlan) -> Vec<u32> {
         let threads = self.lir.num_warps << LANE_BITS;
@@ -225,16 +233,5 @@ impl Lowering<'_> {
     fn counter_at(&self, counters: Val, bin: Val) -> Val {
         let e = self.e;
         self.shared_at(e.add(counters, e.shl(bin, e.int(e.i32(), 2))))
-    }
-
-    /// Code for the threads where something holds.
-    fn where_holds(&mut self, holds: Val, write: impl FnOnce(&mut Self)) {
-        let e = self.e;
-        let (inside, done) = (e.block("counts"), e.block("counted"));
-        e.cond_br(holds, inside, done);
-        e.position(inside);
-        write(self);
-        e.br(done);
-        e.position(done);
     }
 }

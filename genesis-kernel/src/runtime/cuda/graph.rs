@@ -30,7 +30,8 @@ impl Graph {
     /// Records what `work` gives to the stream on this thread, without running it. What other threads give
     /// to the stream meanwhile runs as ever.
     ///
-    /// Kernels that `work` launches must be compiled already, and it must not wait for the device.
+    /// Kernels that `work` launches must be compiled already, and it must neither wait for the device nor copy from the
+    /// host ([`Graph::write_beside`] does that beside it).
     ///
     /// # Errors
     /// If the stream is not a GPU's, the thread is recording already, `work` fails, or it does what can't be
@@ -198,9 +199,22 @@ impl CudaStream {
 
     #[cold]
     fn recorded(&self) -> sys::CUstream {
-        match RECORDED.get() {
-            Some(recorded) if std::ptr::eq(recorded.stream, self) => recorded.queue.0,
-            _ => self.own_queue(),
+        self.recording().map_or_else(|| self.own_queue(), |recorded| recorded.queue.0)
+    }
+
+    /// What this thread records of the stream.
+    fn recording(&self) -> Option<Recorded> {
+        RECORDED.get().filter(|recorded| std::ptr::eq(recorded.stream, self))
+    }
+
+    /// Refuses a copy from memory that the host may use for something else before a replay.
+    pub(crate) fn check_not_recorded(&self) -> Result<(), Error> {
+        match self.recording() {
+            Some(_) => Err(Error::launch(
+                "capture: a copy from the host is not recorded, for a replay would copy what is there then; \
+                 copy before, or with `Graph::write_beside`",
+            )),
+            None => Ok(()),
         }
     }
 

@@ -20,8 +20,8 @@ pub(super) const ROW: usize = 8192;
 /// Parts of a row from which on each becomes longer: those of a digit are added up by one program.
 const PARTS: usize = 1024;
 /// Bits of a digit, and how many digits there are.
-const DIGIT: usize = 8;
-const DIGITS: usize = 1 << DIGIT;
+pub(super) const DIGIT: usize = 8;
+pub(super) const DIGITS: usize = 1 << DIGIT;
 
 /// How values become keys: `(order - zero) ^ flip`, of which the low `bits` differ.
 pub(super) struct Keys {

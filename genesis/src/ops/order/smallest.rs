@@ -5,7 +5,7 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::radix_select as device;
 
-use super::radix::{Keys, Pairs, ROW, begin, number};
+use super::radix::{DIGIT, DIGITS, Keys, Pairs, ROW, begin, number};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::index::exclusive;
@@ -18,8 +18,8 @@ const LANES: usize = 256;
 const WARPS: u32 = 8;
 /// Keys of a part, at most: counters of 16 bits hold them.
 const PART: usize = 32_768;
-/// Bits of a digit on a GPU.
-const DIGIT: usize = 4;
+/// Bits that a pass on a GPU counts by.
+const COUNTED_BITS: usize = 4;
 /// Programs that have a part of a row each, in all.
 const PROGRAMS: usize = 2048;
 /// Counts of parts that one program adds up at a time.
@@ -86,8 +86,8 @@ impl Selection {
         let [rows, n] = [self.x.shape()[0], self.x.shape()[1]];
         let pairs = Pairs::like(&self.x, self.keys.dtype, DType::I32)?;
         begin(&self.x, &self.keys, &pairs)?;
-        let counts = Tensor::uninitialized(&[rows, 256], (DType::I64, Device::Cpu))?;
-        let passes = self.keys.bits.div_ceil(8);
+        let counts = Tensor::uninitialized(&[rows, DIGITS], (DType::I64, Device::Cpu))?;
+        let passes = self.keys.bits.div_ceil(DIGIT);
         let args = [
             launch::pointer(&pairs.keys, false),
             launch::pointer(wanted, false),
@@ -97,7 +97,7 @@ impl Selection {
             number(n),
             number(self.k),
             number(passes),
-            Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - 8 * passes)) as i64)),
+            Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - DIGIT * passes)) as i64)),
         ];
         let kernel = &device::radix_select_in_order::KERNEL;
         launch::warped(kernel, &self.edge, Grid::x(rows), &[self.keys.dtype], &[], None, &args)
@@ -184,7 +184,7 @@ impl Selection {
             &device::radix_select_count_floats::KERNEL,
             &device::radix_select_count_ints::KERNEL,
         );
-        for shift in (0..bits).step_by(DIGIT).rev() {
+        for shift in (0..bits).step_by(COUNTED_BITS).rev() {
             // The bits above the digit, of a number that has its sign from the highest of them.
             let known = (u64::MAX >> (64 - (bits - shift))) & !15;
             let known = ((known << (64 - bits)) as i64) >> (64 - bits);
