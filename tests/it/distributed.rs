@@ -206,6 +206,11 @@ fn groups_of_some_ranks() -> anyhow::Result<()> {
 }
 
 #[test]
+fn the_rank_that_holds_the_store_leaves_last() -> anyhow::Result<()> {
+    Launch::new(2, "late").pass()
+}
+
+#[test]
 fn training_on_parts_of_a_batch_is_training_on_the_batch() -> anyhow::Result<()> {
     Launch::new(2, "data_parallel").pass()?;
     Launch::new(4, "data_parallel").pass()

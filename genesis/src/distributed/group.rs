@@ -31,23 +31,20 @@ pub struct ProcessGroup {
 #[derive(Debug)]
 struct Last(Arc<Shared>);
 
-/// The rank that holds the store waits so long for the others, which may read in it still.
+/// The rank that holds the store waits so long for the others, which may read in it still, or connect to it for a group of
+/// which it is no member.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        match &self.0.backend {
-            Backend::Alone => {}
-            Backend::Nccl(_) => {
-                // If the device failed there is nothing to wait for.
-                let _ = self.0.device.stream().synchronize();
-                let _ = self.0.stream.synchronize();
-            }
-            // Parts of the world end before it does.
-            Backend::Host(host) if self.0.ranks.len() == self.0.world.size => {
-                host.leave(PATIENCE.min(self.0.world.timeout));
-            }
-            Backend::Host(_) => {}
+        if let Backend::Nccl(_) = &self.0.backend {
+            // If the device failed there is nothing to wait for.
+            let _ = self.0.device.stream().synchronize();
+            let _ = self.0.stream.synchronize();
+        }
+        // Parts of the world end before it does.
+        if self.0.ranks.len() == self.0.world.size {
+            self.0.leave(PATIENCE.min(self.0.world.timeout));
         }
     }
 }

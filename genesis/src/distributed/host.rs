@@ -137,20 +137,6 @@ impl Host {
         let message = format!("{what} of group `{}` within {waited:.0} s", self.name);
         Error::op("distributed", message)
     }
-
-    /// Says that this rank leaves; the one that holds the store waits for the others, for a while.
-    pub(super) fn leave(&self, patience: Duration) {
-        let key = |rank: usize| format!("{}/left/{rank}", self.name);
-        if self.store.set(&key(self.rank), b"").is_err() || self.rank != 0 {
-            return;
-        }
-        let until = std::time::Instant::now() + patience;
-        for rank in 1..self.size {
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            // One that was killed says nothing.
-            let _ = self.store.get_within(&key(rank), left);
-        }
-    }
 }
 
 /// The bytes of a contiguous tensor.

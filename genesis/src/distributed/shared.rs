@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use genesis_kernel::runtime::nccl::Communicator;
 use genesis_kernel::runtime::{Device, Stream};
@@ -49,6 +50,20 @@ impl Shared {
 
     pub(super) fn size(&self) -> usize {
         self.ranks.len()
+    }
+
+    /// Says that this rank leaves; the one that holds the store waits for the others, for a while.
+    pub(super) fn leave(&self, patience: Duration) {
+        let Some(store) = &self.store else { return };
+        let key = |rank: usize| self.key(&format!("left/{rank}"));
+        if store.set(&key(self.rank), b"").is_err() || self.rank != 0 {
+            return;
+        }
+        let until = Instant::now() + patience;
+        for rank in 1..self.size() {
+            // One that was killed says nothing.
+            let _ = store.get_within(&key(rank), until.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// A key of the store that is this group's own.

@@ -307,6 +307,20 @@ fn disordered() -> Result<()> {
     Ok(())
 }
 
+/// Rank 1 uses the store after rank 0 has nothing more to do.
+#[test]
+#[ignore = "ranks, which `distributed::the_rank_that_holds_the_store_leaves_last` starts"]
+fn late() -> Result<()> {
+    let group = group(60)?;
+    if group.rank() == 1 {
+        std::thread::sleep(Duration::from_secs(1));
+        let store = group.store().expect("two ranks have a store");
+        store.set("late", b"1")?;
+        assert_eq!(store.get("late")?, b"1");
+    }
+    Ok(())
+}
+
 /// Rank 1 is stopped, as by a debugger or a machine that swaps.
 #[test]
 #[ignore = "ranks, which `distributed::a_rank_that_is_stopped_is_named` starts"]
