@@ -6,6 +6,7 @@ use genesis_kernel::prelude::*;
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
     &embedding::KERNEL,
+    &embedding_bag::KERNEL,
     &embedding_pieces::KERNEL,
     &embedding_merge::KERNEL,
     &embedding_starts::KERNEL,
@@ -32,6 +33,67 @@ pub fn embedding<T: Element, const COLS: usize>(
         atomic_max(flag + (((code >> 4) & 1023) + 1), row);
     }
     y.store([t, j], table.load::<1, COLS>([row, j]));
+}
+
+/// `y[b, ..]` is the sum of `table[index[t], ..]` over the `t` of bag `b`, or with a `mean` of 1 their mean; zeros where a bag
+/// is empty.
+///
+/// Bag `b` has `length` indices, or where that is 0 those from `offsets[b]` to the next of `of` offsets, the last of them to
+/// `n`. Row `padding` is left out. With `WEIGHTED` each row has a weight. An index that no row has is left out too, and
+/// goes to `flag` as by `index::resolve`.
+#[kernel]
+pub fn embedding_bag<
+    T: Float,
+    A: Float,
+    const WEIGHTED: bool,
+    const TOKENS: usize,
+    const COLS: usize,
+>(
+    table: View<T, 2>,
+    index: Ptr<i64>,
+    offsets: Ptr<i64>,
+    weights: Ptr<A>,
+    y: ViewMut<T, 2>,
+    n: i64,
+    length: i64,
+    of: i64,
+    padding: i64,
+    mean: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (b, j) = (program_id(0), program_id(1) * COLS);
+    let mut begin = b * length;
+    let mut end = begin + length;
+    if length == 0 {
+        begin = maximum(load(offsets + b), 0);
+        end = minimum(load(offsets + (b + 1), b + 1 < of, n), n);
+    }
+    let col = j + arange::<COLS>();
+    let mut acc = zeros::<A, TOKENS, COLS>();
+    let mut many = 0_i64;
+    for t in range(begin, end, TOKENS) {
+        let at = t + arange::<TOKENS>();
+        let row = load(index + at, at < end);
+        let is_row = (row >= 0) & (row < table.dim(0));
+        let is_wrong = (at < end) & !is_row;
+        if any(is_wrong, 0) {
+            atomic_max(flag, code);
+            atomic_max(flag + (((code >> 4) & 1023) + 1), max(where_(is_wrong, row, i64::MIN), 0));
+        }
+        let is_own = (at < end) & is_row & (row != padding);
+        let from = table.ptr() + (row * table.stride(0)).col() + (col * table.stride(1)).row();
+        let v = load(from, is_own.col() & (col < table.dim(1)).row()).to::<A>();
+        if WEIGHTED {
+            acc = acc + v * load(weights + at, is_own).col();
+        } else {
+            acc = acc + v;
+        }
+        many = many + sum(is_own.to::<i64>(), 0);
+    }
+    let total = sum(acc, 0);
+    let scale = where_((mean != 0) & (many > 1), many, 1).to::<A>();
+    y.store([b, j], (total / scale).to::<T>().row());
 }
 
 /// One number that says where a token belongs: by row, then by position. Indices that no row of the

@@ -9,7 +9,9 @@ use crate::copy::tile_origin;
 pub static KERNELS: &[&KernelDef] = &[
     &take::KERNEL,
     &last_write::KERNEL,
+    &last_along::KERNEL,
     &put::KERNEL,
+    &kept_writes::KERNEL,
     &put_in_order::KERNEL,
     &add_at::KERNEL,
     &resolve::KERNEL,
@@ -18,7 +20,9 @@ pub static KERNELS: &[&KernelDef] = &[
     &prod_in_order::KERNEL,
     &count::KERNEL,
     &take_along::KERNEL,
+    &fill_along::KERNEL,
     &take_slices::KERNEL,
+    &put_slices::KERNEL,
     &add_slices_in_order::KERNEL,
     &add_in_order::KERNEL,
 ];
@@ -31,25 +35,58 @@ pub fn take<T: Element, const BLOCK: usize>(x: Ptr<T>, at: View<i64, 1>, y: View
     y.store([first], load(x + place, (place >= 0) & (place < n)));
 }
 
-/// `winner[at[i]] = max(i)`: which of several writes to one place stays.
+/// `winner[at[i]] = max(i)`: which of several writes to one place stays. To an index below 0 `wrap` is added; one that is
+/// not in `0..n` goes nowhere, and is left in `flag` as by [`mod@resolve`] unless `code` is 0.
 #[kernel]
-pub fn last_write<const BLOCK: usize>(at: View<i64, 1>, winner: PtrMut<i64>, n: i64) {
+pub fn last_write<const BLOCK: usize>(
+    at: View<i64, 1>,
+    winner: PtrMut<i64>,
+    n: i64,
+    wrap: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
     let first = program_id(0) * BLOCK;
     let i = first + arange::<BLOCK>();
-    let place = at.load::<BLOCK>([first]);
-    atomic_max(winner + place, i, (i < at.dim(0)) & (place >= 0) & (place < n));
+    let v = at.load::<BLOCK>([first]);
+    let place = where_(v < 0, v + wrap, v);
+    let is_there = (place >= 0) & (place < n);
+    let inside = i < at.dim(0);
+    if (code != 0) & any(inside & !is_there, 0) {
+        atomic_max(flag, code);
+        let wrong = where_(inside & !is_there, v, i64::MIN);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(wrong, 0));
+    }
+    atomic_max(winner + place, i, inside & is_there);
+}
+
+/// `y[i]` is the place of write `i`, or -1 where it did not stay; after [`mod@last_write`].
+#[kernel]
+pub fn kept_writes<const BLOCK: usize>(
+    at: View<i64, 1>,
+    winner: Ptr<i64>,
+    y: ViewMut<i64, 1>,
+    n: i64,
+    wrap: i64,
+) {
+    let first = program_id(0) * BLOCK;
+    let v = at.load::<BLOCK>([first]);
+    let place = where_(v < 0, v + wrap, v);
+    let is_there = (place >= 0) & (place < n) & (first + arange::<BLOCK>() < at.dim(0));
+    let stays = load(winner + place, is_there, -1) == first + arange::<BLOCK>();
+    y.store([first], where_(stays, place, -1));
 }
 
 /// `y[p] = values[winner[p]]` where some write went to `p`, else `x[p]`.
 #[kernel]
-pub fn put<T: Element, const BLOCK: usize>(
+pub fn put<T: Element, W: Int, const BLOCK: usize>(
     x: View<T, 1>,
-    winner: View<i64, 1>,
+    winner: View<W, 1>,
     values: Ptr<T>,
     y: ViewMut<T, 1>,
 ) {
     let first = program_id(0) * BLOCK;
-    let from = winner.load::<BLOCK>([first]);
+    let from = winner.load::<BLOCK>([first]).to::<i64>();
     let inside = first + arange::<BLOCK>() < x.dim(0);
     let old = x.load::<BLOCK>([first]);
     y.store([first], where_(from >= 0, load(values + from, (from >= 0) & inside), old));
@@ -214,22 +251,115 @@ pub fn take_along<T: Element, const ROWS: usize, const COLS: usize>(
     y.store([a, b, i, j], taken.expand_dims(0).expand_dims(0));
 }
 
-/// `y[a, i, b] = x[a, index[i], b]`; an index that is not there gives zeros.
+/// `winner[place] = max(i)` of the row-major positions `i` in the index, of places as [`mod@take_along`] reads: which of
+/// several writes to one place stays.
+#[kernel]
+pub fn last_along<W: Int, const ROWS: usize, const COLS: usize>(
+    index: View<i64, 4>,
+    winner: PtrMut<W>,
+    s0: i64,
+    s1: i64,
+    s2: i64,
+    s3: i64,
+    n: i64,
+    step: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+    let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+    let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
+    let inside = (row < index.dim(2)) & (col < index.dim(3));
+    let is_there = (v >= -n) & (v < n);
+    if any(any(inside & !is_there, 1), 0) {
+        atomic_max(flag, code);
+        let wrong = where_(inside & !is_there, v, i64::MIN);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
+    }
+    let place = a * s0 + b * s1 + row * s2 + col * s3 + where_(v < 0, v + n, v) * step;
+    let own = ((a * index.dim(1) + b) * index.dim(2) + row) * index.dim(3) + col;
+    atomic_max(winner + place, own.to::<W>(), inside & is_there);
+}
+
+/// `y[place] = value`, of places as [`mod@take_along`] reads: all that are written to one place are equal.
+#[kernel]
+pub fn fill_along<T: Element, const ROWS: usize, const COLS: usize>(
+    index: View<i64, 4>,
+    y: PtrMut<T>,
+    s0: i64,
+    s1: i64,
+    s2: i64,
+    s3: i64,
+    n: i64,
+    step: i64,
+    value: T,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+    let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+    let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
+    let inside = (row < index.dim(2)) & (col < index.dim(3));
+    let is_there = (v >= -n) & (v < n);
+    if any(any(inside & !is_there, 1), 0) {
+        atomic_max(flag, code);
+        let wrong = where_(inside & !is_there, v, i64::MIN);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
+    }
+    let place = a * s0 + b * s1 + row * s2 + col * s3 + where_(v < 0, v + n, v) * step;
+    store(y + place, full::<T, ROWS, COLS>(value), inside & is_there);
+}
+
+/// `y[a, i, b] = x[a, index[i], b]`. To an index below 0 `wrap` is added; one that is not there gives zeros, and is left
+/// in `flag` as by [`mod@resolve`] unless `code` is 0.
 #[kernel]
 pub fn take_slices<T: Element, const ROWS: usize, const COLS: usize>(
     x: View<T, 3>,
     index: View<i64, 1>,
     y: ViewMut<T, 3>,
+    wrap: i64,
+    flag: PtrMut<i64>,
+    code: i64,
 ) {
     let (down, across) = (cdiv(y.dim(1), ROWS), cdiv(y.dim(2), COLS));
     let (line, j) = (program_id(0) / across, program_id(0) % across * COLS);
     let (a, i) = (line / down, line % down * ROWS);
-    let at = index.load::<ROWS>([i]);
+    let v = index.load::<ROWS>([i]);
+    let at = where_(v < 0, v + wrap, v);
     let col = j + arange::<COLS>();
     let from = x.ptr() + a * x.stride(0) + (at * x.stride(1)).col() + (col * x.stride(2)).row();
     let is_there = (at >= 0) & (at < x.dim(1));
+    let is_wrong = (i + arange::<ROWS>() < y.dim(1)) & !is_there;
+    if (code != 0) & any(is_wrong, 0) {
+        atomic_max(flag, code);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(where_(is_wrong, v, i64::MIN), 0));
+    }
     let taken = load(from, is_there.col() & (col < x.dim(2)).row());
     y.store([a, i, j], taken.expand_dims(0));
+}
+
+/// `y[a, d, b] = source[a, last[d], b]`, or `x[a, d, b]` where `last[d]` is below 0.
+#[kernel]
+pub fn put_slices<T: Element, const ROWS: usize, const COLS: usize>(
+    x: View<T, 3>,
+    last: View<i64, 1>,
+    source: View<T, 3>,
+    y: ViewMut<T, 3>,
+) {
+    let (down, across) = (cdiv(y.dim(1), ROWS), cdiv(y.dim(2), COLS));
+    let (line, j) = (program_id(0) / across, program_id(0) % across * COLS);
+    let (a, i) = (line / down, line % down * ROWS);
+    let at = last.load::<ROWS>([i]);
+    let col = j + arange::<COLS>();
+    let (row_step, col_step) = (source.stride(1), source.stride(2));
+    let from = source.ptr() + a * source.stride(0) + (at * row_step).col() + (col * col_step).row();
+    let row = i + arange::<ROWS>();
+    let inside = (row < y.dim(1)).col() & (col < y.dim(2)).row();
+    let is_written = (at >= 0).col().broadcast_to::<ROWS, COLS>();
+    let written = load(from, is_written & inside);
+    let kept = x.ptr() + a * x.stride(0) + (row * x.stride(1)).col() + (col * x.stride(2)).row();
+    let old = load(kept, !is_written & inside);
+    y.store([a, i, j], where_(is_written, written, old).expand_dims(0));
 }
 
 /// `sums[a, index[t], b] += values[a, t, b]`, one `t` after the other; a program has `COLS` of the last axis. An

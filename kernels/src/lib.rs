@@ -53,12 +53,14 @@ pub mod rotate;
 pub mod sample;
 pub mod scan;
 pub mod search;
+pub mod segments;
 pub mod select;
 pub mod softmax;
 pub mod sort;
 pub mod special;
 pub mod tiles;
 pub mod triangle;
+pub mod unique;
 pub mod unordered;
 pub mod update;
 
@@ -106,6 +108,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         search::KERNELS,
         special::KERNELS,
         index::KERNELS,
+        segments::KERNELS,
+        unique::KERNELS,
         unordered::KERNELS,
         triangle::KERNELS,
         cross::KERNELS,

@@ -19,6 +19,9 @@
 //! exclusive_rows        where the first of each part goes behind the first of its digit, and of each digit in its row
 //! radix_scatter_words   the others, by their ranks; words are read and written once
 //! ```
+//!
+//! Where only the values are wanted they move by themselves, without positions ([`radix_scatter_floats`]): half the bytes
+//! or less, for keys are made of them on the way.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -35,6 +38,10 @@ pub static KERNELS: &[&KernelDef] = &[
     &radix_count::KERNEL,
     &radix_scatter_words::KERNEL,
     &radix_scatter::KERNEL,
+    &radix_count_floats::KERNEL,
+    &radix_scatter_floats::KERNEL,
+    &radix_count_ints::KERNEL,
+    &radix_scatter_ints::KERNEL,
     &radix_sort_rows_of_floats::KERNEL,
     &radix_sort_rows_of_ints::KERNEL,
 ];
@@ -225,6 +232,68 @@ pub fn radix_scatter<K: Int, I: Int, O: Int, const BLOCK: usize>(
         store(sorted_at + to, load(at + (row * n + place), inside).to::<O>(), inside);
         next = next + many.to::<i64>();
     }
+}
+
+macro_rules! values {
+    ($($count:ident, $scatter:ident: $bound:ident = |$x:ident| $order:expr;)*) => {$(
+        /// [`mod@radix_count`] of values, whose keys are `zero` taken from their order, with the bits of `flip` turned.
+        #[kernel]
+        pub fn $count<T: $bound, K: Int, const BLOCK: usize>(
+            x: Ptr<T>,
+            counts: PtrMut<i64>,
+            n: i64,
+            part: i64,
+            zero: K,
+            flip: K,
+            shift: K,
+        ) {
+            let parts = cdiv(n, part);
+            let (row, own, end) = share_of(n, part);
+            let mut many = zeros::<i32, 256>();
+            for first in range(own * part, end, BLOCK) {
+                let at = first + arange::<BLOCK>();
+                let $x = load(x + (row * n + at), at < end);
+                let digit = ((($order - zero) ^ flip) >> shift).to::<i32>() & 255;
+                many = many + histogram::<256>(where_(at < end, digit, -1));
+            }
+            store(counts + ((row * 256 + arange::<256>()) * parts + own), many.to::<i64>());
+        }
+
+        /// Moves the values of each part of a row, as [`mod@radix_scatter_words`] does words.
+        #[kernel]
+        pub fn $scatter<T: $bound, K: Int, const BLOCK: usize>(
+            x: Ptr<T>,
+            sorted: PtrMut<T>,
+            starts: Ptr<i64>,
+            offsets: Ptr<i64>,
+            n: i64,
+            part: i64,
+            zero: K,
+            flip: K,
+            shift: K,
+        ) {
+            let parts = cdiv(n, part);
+            let (row, own, end) = share_of(n, part);
+            let bin = row * 256 + arange::<256>();
+            let mut next = (load(starts + bin) + load(offsets + (bin * parts + own))).to::<i32>();
+            for first in range(own * part, end, BLOCK) {
+                let at = arange::<BLOCK>();
+                let inside = (first + at).to::<i32>() < end.to::<i32>();
+                let $x = load(x + (row * n + first) + at, inside);
+                let key = ($order - zero) ^ flip;
+                let digit = where_(inside, (key >> shift).to::<i32>() & 255, -1);
+                let (rank, many) = histogram_with_ranks::<256>(digit);
+                let to = gather(next, digit, 0) + rank;
+                store(sorted + row * n + to.to::<i64>(), $x, inside);
+                next = next + many;
+            }
+        }
+    )*};
+}
+
+values! {
+    radix_count_floats, radix_scatter_floats: Float = |v| order_of::<T, K, _>(v);
+    radix_count_ints, radix_scatter_ints: Int = |v| bitcast::<K>(v);
 }
 
 macro_rules! rows {

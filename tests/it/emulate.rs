@@ -187,9 +187,11 @@ fn contents(
         }
         // Where each part of what is compacted or sorted begins: none in another.
         "offsets" if !is_view => integers(dtype, n, |i| match case.kernel.name() {
-            "radix_scatter" | "radix_scatter_words" => 16 * i as i64,
+            name if name.starts_with("radix_scatter") => 16 * i as i64,
             _ => 256 * i as i64,
         }),
+        // Where each element stood.
+        "order" if !is_view && case.kernel.name() == "runs" => integers(dtype, n, |i| i as i64),
         // Counters of programs that share a tile.
         "done" if case.shares > 1 => vec![0; n * dtype.bytes()],
         // One tensor of 72 elements, of which each program has 16: its row of the table and its first element.

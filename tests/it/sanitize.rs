@@ -32,7 +32,7 @@ use genesis::optim::{
     clip_grad_norm_,
 };
 use genesis::random::Generator;
-use genesis::{DType, Device, Result, Tensor};
+use genesis::{DType, Device, Result, ScatterReduce, Tensor};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut};
 
@@ -459,6 +459,20 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "resample_wide",
     // One program walks through a row, or through what is added, in order.
     "add_at",
+    "add_few",
+    "add_segments",
+    "join_products",
+    "join_sums",
+    "last_along",
+    "merge_rows",
+    "multiply_few",
+    "multiply_segments",
+    "place_words",
+    "radix_count_floats",
+    "radix_count_ints",
+    "radix_scatter_floats",
+    "radix_scatter_ints",
+    "rank_rows",
     "embedding_bwd",
     "embedding_bwd_small",
     "embedding_merge",
@@ -506,7 +520,31 @@ const NOT_ON_A_GPU: &[&str] = &[
     "quantized_rows",
     "radix_pass_in_order",
     "radix_select_in_order",
+    // Of 2^31 elements and more.
+    "prod_at",
 ];
+
+/// Sums, products and distinct elements of more values than one program sorts.
+fn run_places(device: Device) -> Result<()> {
+    let (n, on) = (9000, (DType::I64, device));
+    let index = Tensor::arange(0.0, n as f64, 1.0, on)?.remainder_scalar(700.0)?;
+    let (values, sums) = (Tensor::ones(&[n], device)?, Tensor::zeros(&[700], device)?);
+    let total = sums.put(&index, &values, true)?.sum()?.item()?;
+    let product = |reduce| sums.add_scalar(1.0)?.scatter_reduce(0, &index, &values, reduce, true);
+    assert_eq!((total, product(ScatterReduce::Prod)?.sum()?.item()?), (n as f64, 700.0));
+    for x in [&index, &index.to_dtype(DType::F32)?] {
+        assert_eq!(x.unique(false, false)?.values.shape(), [700]);
+    }
+    assert_eq!(index.nonzero()?.shape(), [n - 13, 1]);
+    let rows = index.reshape(&[n / 2, 2])?;
+    assert_eq!(rows.unique_dim(0, false, false)?.values.shape(), [350, 2]);
+    Ok(())
+}
+
+#[test]
+fn many_values_at_places() -> Result<()> {
+    wanted().into_iter().try_for_each(run_places)
+}
 
 /// Sums at indices by atomics.
 fn run_unordered(device: Device) -> Result<()> {
@@ -557,6 +595,7 @@ fn nothing_is_left_out() -> Result<()> {
     run_reductions(device)?;
     run_attention(device)?;
     language_models::run(device)?;
+    run_places(device)?;
     if device.is_cuda() {
         run_unordered(device)?;
         run_tf32(device)?;

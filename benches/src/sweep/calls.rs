@@ -243,7 +243,7 @@ const ORDER: &[Row] = &[
     call(
         "unique/i64/1M",
         &[of(DType::I64, &[1 << 20], 0.0, 1e6)],
-        |x| Ok(x[0].unique()?.values),
+        |x| Ok(x[0].unique(false, false)?.values),
         "torch.unique(x[0])",
     ),
     call(

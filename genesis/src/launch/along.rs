@@ -1,7 +1,7 @@
 //! Elements by an index along one axis, without a list of their places.
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::Grid;
+use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::Arg;
 use genesis_kernel::tuning::elementwise::Tile;
 use kernels::index as device;
@@ -9,15 +9,58 @@ use kernels::index as device;
 use super::config::chip;
 use super::{accumulate_dtype, launch_with, pointer, view};
 use crate::error::Result;
-use crate::shape::{collapse_strides, contiguous_strides};
+use crate::shape::collapse_strides;
 use crate::tensor::Tensor;
 
 fn integer(value: i64) -> Arg {
     Arg::Scalar(Scalar::int(DType::I64, value))
 }
 
-/// `y[i, j] = x[index[i, j], j]` along axis 0, and so on, of a contiguous `x`; false where there are too many axes for
-/// a launch. What is wrong of the index goes to `flag`.
+/// A tensor and its axis that an index of its rank names elements of.
+struct Along<'t> {
+    t: &'t Tensor,
+    axis: usize,
+    index: &'t Tensor,
+}
+
+impl Along<'_> {
+    /// Launches a kernel on tiles of the index. Its arguments are what `first` makes of the index and of `out`, which has
+    /// its shape; the steps along the axes; the extent and the step of the one that the index counts along; `last`. False
+    /// where there are too many axes for a launch.
+    fn launch(
+        &self,
+        kernel: &'static KernelDef,
+        out: Option<&Tensor>,
+        first: impl Fn(Arg, Option<Arg>) -> Vec<Arg>,
+        last: &[Arg],
+    ) -> Result<bool> {
+        let Along { t, axis, index } = *self;
+        let mut steps = t.strides().to_vec();
+        let step = std::mem::take(&mut steps[axis]);
+        let own = out.unwrap_or(index);
+        let all = [index.strides(), own.strides(), &steps[..]];
+        let (shape, strides) = collapse_strides(index.shape(), &all);
+        let Some(pad) = 4_usize.checked_sub(shape.len()) else { return Ok(false) };
+        let dims: Vec<usize> = std::iter::repeat_n(1, pad).chain(shape).collect();
+        let full = |s: &[i64]| -> Vec<i64> {
+            std::iter::repeat_n(0, pad).chain(s.iter().copied()).collect()
+        };
+        let mut args = first(
+            view(index, &dims, &full(&strides[0]), false),
+            out.map(|y| view(y, &dims, &full(&strides[1]), true)),
+        );
+        args.extend(full(&strides[2]).into_iter().map(integer));
+        args.extend([integer(t.shape()[axis] as i64), integer(step)]);
+        args.extend_from_slice(last);
+        let Tile { rows, cols, warps } = Tile::of(&chip(t.device()), 8, dims[2], dims[3]);
+        let grid = Grid::x(dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols));
+        launch_with(kernel, t, grid, &[t.dtype()], &[rows as i64, cols as i64], warps, &args)?;
+        Ok(true)
+    }
+}
+
+/// `y[i, j] = x[index[i, j], j]` along axis 0, and so on; false where there are too many axes for a launch. What is wrong
+/// of the index goes to `flag`.
 pub(crate) fn taken_along(
     x: &Tensor,
     axis: usize,
@@ -25,36 +68,67 @@ pub(crate) fn taken_along(
     y: &Tensor,
     flag: &[Arg; 2],
 ) -> Result<bool> {
-    let mut steps = contiguous_strides(x.shape());
-    let step = std::mem::take(&mut steps[axis]);
-    let all = [index.strides(), y.strides(), &steps[..]];
-    let (shape, strides) = collapse_strides(y.shape(), &all);
-    let Some(pad) = 4_usize.checked_sub(shape.len()) else { return Ok(false) };
-    let dims: Vec<usize> = std::iter::repeat_n(1, pad).chain(shape).collect();
-    let full =
-        |s: &[i64]| -> Vec<i64> { std::iter::repeat_n(0, pad).chain(s.iter().copied()).collect() };
-    let mut args = vec![
-        pointer(x, false),
-        view(index, &dims, &full(&strides[0]), false),
-        view(y, &dims, &full(&strides[1]), true),
-    ];
-    args.extend(full(&strides[2]).into_iter().map(integer));
-    args.extend([integer(x.shape()[axis] as i64), integer(step), flag[0], flag[1]]);
-    let Tile { rows, cols, warps } = Tile::of(&chip(y.device()), 8, dims[2], dims[3]);
-    let grid = Grid::x(dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols));
-    let (kernel, consts) = (&device::take_along::KERNEL, [rows as i64, cols as i64]);
-    launch_with(kernel, y, grid, &[x.dtype()], &consts, warps, &args)?;
-    Ok(true)
+    let first = |index: Arg, y: Option<Arg>| {
+        [Some(pointer(x, false)), Some(index), y].into_iter().flatten().collect()
+    };
+    Along { t: x, axis, index }.launch(&device::take_along::KERNEL, Some(y), first, flag)
 }
 
-/// `y[a, i, b] = x[a, index[i], b]`; an index that is not there gives zeros.
-pub(crate) fn take_slices(x: &Tensor, index: &Tensor, y: &Tensor) -> Result<()> {
+/// Writes `value` where [`taken_along`] would read.
+pub(crate) fn filled_along(
+    y: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    value: Scalar,
+    flag: &[Arg; 2],
+) -> Result<bool> {
+    let first = |index: Arg, _| vec![index, pointer(y, true)];
+    let last = [Arg::Scalar(value), flag[0], flag[1]];
+    Along { t: y, axis, index }.launch(&device::fill_along::KERNEL, None, first, &last)
+}
+
+/// Leaves the position in the index of the last that names each element of `winner`, where [`taken_along`] would read.
+pub(crate) fn last_along(
+    winner: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    flag: &[Arg; 2],
+) -> Result<bool> {
+    let first = |index: Arg, _| vec![index, pointer(winner, true)];
+    Along { t: winner, axis, index }.launch(&device::last_along::KERNEL, None, first, flag)
+}
+
+/// `y[a, i, b] = x[a, index[i], b]`. An index below 0 counts from the end where it `wraps`; one that is not there gives
+/// zeros, and goes to `flag`.
+pub(crate) fn take_slices(
+    x: &Tensor,
+    index: &Tensor,
+    y: &Tensor,
+    wraps: bool,
+    flag: [Arg; 2],
+) -> Result<()> {
+    let (grid, consts, warps) = slices(y);
+    let wrap = integer(if wraps { x.shape()[1] as i64 } else { 0 });
+    let views =
+        [super::own_view(x, false), super::own_view(index, false), super::own_view(y, true)];
+    let args = [&views[..], &[wrap], &flag].concat();
+    launch_with(&device::take_slices::KERNEL, y, grid, &[x.dtype()], &consts, warps, &args)
+}
+
+/// `y[a, d, b] = source[a, last[d], b]`, or `x[a, d, b]` where `last[d]` is below 0.
+pub(crate) fn put_slices(x: &Tensor, last: &Tensor, source: &Tensor, y: &Tensor) -> Result<()> {
+    let (grid, consts, warps) = slices(y);
+    let read = [x, last, source].map(|t| super::own_view(t, false));
+    let args = [&read[..], &[super::own_view(y, true)]].concat();
+    launch_with(&device::put_slices::KERNEL, y, grid, &[x.dtype()], &consts, warps, &args)
+}
+
+/// How a kernel goes over slices of `y: [A, N, B]`.
+fn slices(y: &Tensor) -> (Grid, [i64; 2], Option<u32>) {
     let [outer, n, inner] = [0, 1, 2].map(|axis| y.shape()[axis]);
-    let Tile { rows, cols, warps } = Tile::of(&chip(y.device()), x.dtype().bytes(), n, inner);
+    let Tile { rows, cols, warps } = Tile::of(&chip(y.device()), y.dtype().bytes(), n, inner);
     let grid = Grid::x(outer * n.div_ceil(rows) * inner.div_ceil(cols));
-    let args = [super::own_view(x, false), super::own_view(index, false), super::own_view(y, true)];
-    let (kernel, consts) = (&device::take_slices::KERNEL, [rows as i64, cols as i64]);
-    launch_with(kernel, y, grid, &[x.dtype()], &consts, warps, &args)
+    (grid, [rows as i64, cols as i64], warps)
 }
 
 /// On the CPU: `sums[a, index[t], b] += values[a, t, b]`, in the order of `t`.

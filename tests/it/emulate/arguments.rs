@@ -4,8 +4,14 @@ use genesis::DType;
 use genesis_kernel::Scalar;
 
 /// Kernels with cases that the interpreter refuses, and why.
-pub(super) const SKIPPED: &[(&str, &str)] =
-    &[("put_once", OF_DISTINCT_PLACES), ("sample_weights", OF_EARLIER_LAUNCHES)];
+pub(super) const SKIPPED: &[(&str, &str)] = &[
+    ("put_once", OF_DISTINCT_PLACES),
+    ("fill_along", OF_ONE_VALUE),
+    ("add_few", OF_ONE_PROGRAM),
+    ("multiply_few", OF_ONE_PROGRAM),
+    ("merge_rows", OF_ROWS_IN_ORDER),
+    ("sample_weights", OF_EARLIER_LAUNCHES),
+];
 
 /// Kernels whose extents, taps and steps fit each other as only launches make them: with numbers of no meaning they walk
 /// thousands of taps, or none. `virtual_gpu::` runs all of them, by `conv::a_gpu_gives_what_the_cpu_does`.
@@ -24,6 +30,18 @@ pub(super) const OF_WINDOWS: [&str; 8] = [
 const OF_DISTINCT_PLACES: &str =
     "no two of its places are equal; `places::what_is_read_once_gets_its_gradient` launches it";
 
+/// Why a kernel that writes to one place from several programs may.
+const OF_ONE_VALUE: &str =
+    "all that it writes is one value; `virtual_gpu::indices` compares it with the CPU";
+
+/// Why a kernel is not run by several programs.
+const OF_ONE_PROGRAM: &str =
+    "one program has all of its memory; `virtual_gpu::indices` compares it with the CPU";
+
+/// Why a kernel refuses random positions.
+const OF_ROWS_IN_ORDER: &str =
+    "its pieces are in order; `virtual_gpu::indices` compares it with the CPU";
+
 /// Why a kernel refuses random memory.
 const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
 
@@ -37,6 +55,8 @@ pub(super) fn integer(kernel: &str, param: &str, dtype: DType) -> Scalar {
         "shift" if kernel.starts_with("radix_select_count") => 4,
         // Parts of a row are whole steps.
         "part" if kernel.starts_with("cumsum_parts") || kernel == "sum_parts" => 256,
+        // So are chunks whose elements are all written.
+        "chunk" if matches!(kernel, "spread_found" | "replace_found") => 1024,
         _ => 16,
     };
     Scalar::int(dtype, value)

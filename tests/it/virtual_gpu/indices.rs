@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use genesis::ops::Index;
-use genesis::{DType, Device, Tensor};
+use genesis::{DType, Device, ScatterReduce, Tensor, Unique};
 
 use super::{is_on, pass};
 
@@ -11,6 +11,10 @@ type Call = fn(&Tensor, &Tensor, &Tensor) -> genesis::Result<Vec<Tensor>>;
 
 fn pair((a, b): (Tensor, Tensor)) -> genesis::Result<Vec<Tensor>> {
     Ok(vec![a, b])
+}
+
+fn distinct(found: Unique) -> genesis::Result<Vec<Tensor>> {
+    Ok([Some(found.values), found.inverse, found.counts].into_iter().flatten().collect())
 }
 
 /// Rows of two parts and of one, keys of 16, 32 and 64 bits, both directions; slices and elements at indices that occur
@@ -25,9 +29,127 @@ const CALLS: &[(&str, Call)] = &[
     ("median", |x, _, _| pair(x.median_dim(-1, false)?)),
     ("nonzero", |_, i, _| Ok(vec![i.remainder_scalar(3.0)?.nonzero()?])),
     ("masked_select", |x, _, _| Ok(vec![x.masked_select(&x.gt_scalar(0.5)?)?])),
-    ("unique", |_, i, _| {
-        let found = i.remainder_scalar(100.0)?.unique()?;
-        Ok(vec![found.values, found.inverse, found.counts])
+    ("nonzero of three axes", |_, i, _| {
+        Ok(vec![i.reshape(&[20, 3, 100])?.remainder_scalar(3.0)?.nonzero()?])
+    }),
+    ("unique", |_, i, _| distinct(i.remainder_scalar(100.0)?.unique(true, true)?)),
+    ("unique of many", |x, i, _| {
+        let numbers = i.remainder_scalar(700.0)?;
+        let floats = Tensor::cat(&[x, &x.mul_scalar(0.5)?], 0)?;
+        let halves = floats.to_dtype(DType::BF16)?;
+        [&Tensor::cat(&[&numbers, i], 1)?, &numbers.to_dtype(DType::U8)?, &floats, &halves]
+            .into_iter()
+            .map(|x| Ok(x.unique(false, false)?.values))
+            .collect()
+    }),
+    ("counts of many", |x, _, _| {
+        let all = Tensor::cat(&[x, x], 1)?.mul_scalar(10.0)?.round()?;
+        let mut found = distinct(all.unique(true, true)?)?;
+        found.extend(distinct(all.sort(1, false)?.0.unique_consecutive(true, true)?)?);
+        found.extend(distinct(all.gt_scalar(3.0)?.unique_consecutive(true, true)?)?);
+        Ok(found)
+    }),
+    ("unique_dim", |x, i, _| {
+        let rows = i.remainder_scalar(2.0)?.reshape(&[300, 20])?.narrow(1, 0, 7)?;
+        let mut found = distinct(rows.unique_dim(0, true, true)?)?;
+        found.extend(distinct(x.narrow(1, 0, 40)?.round()?.unique_dim(1, true, true)?)?);
+        found.extend(distinct(i.remainder_scalar(5.0)?.unique_dim(1, true, false)?)?);
+        // Rows of more than one piece, of which many are equal.
+        let wide = Tensor::cat(&[i, i], 1)?.remainder_scalar(3.0)?.reshape(&[2400, 5])?;
+        found.extend(distinct(wide.unique_dim(0, true, true)?)?);
+        Ok(found)
+    }),
+    ("masks", |x, i, _| {
+        let even = i.remainder_scalar(2.0)?.eq_scalar(0.0)?;
+        let many = Tensor::cat(&[x, x], 1)?;
+        let mask = Tensor::cat(&[&even, &x.gt_scalar(1.0)?], 1)?;
+        let rows = even.narrow(1, 0, 300)?.select(0, 0)?;
+        let wide = x.reshape(&[300, 20])?;
+        let part = |t: &Tensor| t.narrow(1, 0, 900);
+        Ok(vec![
+            many.masked_select(&mask)?,
+            many.masked_scatter(&mask, &many.neg()?)?,
+            part(x)?.masked_scatter(&part(&even)?, x)?,
+            wide.index(&[Index::Tensor(rows.clone())])?,
+            wide.index_put(&[Index::Tensor(rows.clone())], &wide.narrow(0, 0, 1)?, false)?,
+            wide.index_put(&[Index::Tensor(rows)], &wide.narrow(0, 0, 1)?, true)?,
+        ])
+    }),
+    ("writes", |x, i, at| {
+        let wide = x.reshape(&[300, 20])?;
+        let source = x.narrow(1, 0, 2000)?.reshape(&[200, 20])?;
+        let each = i.remainder_scalar(300.0)?.narrow(1, 0, 1000)?.reshape(&[100, 20])?;
+        let whole = each.sub_scalar(150.0)?;
+        Ok(vec![
+            wide.index_copy(0, at, &source)?,
+            wide.index_fill(0, at, 3.0)?,
+            wide.index_fill(1, &at.remainder_scalar(20.0)?.narrow(0, 0, 1)?, 3.0)?,
+            wide.scatter_value(0, &whole, 7.0)?,
+            wide.scatter_value(0, &whole.narrow(1, 0, 9)?, 7.0)?,
+            wide.with_index(&[Index::At(-2)], &source.select(0, 0)?)?,
+            wide.with_index(
+                &[Index::Range(Some(3), None, 7), Index::At(2)],
+                &source.narrow(0, 0, 1)?.select(1, 3)?,
+            )?,
+            wide.index_put(
+                &[Index::Ellipsis, Index::Tensor(at.narrow(0, 0, 9)?.remainder_scalar(20.0)?)],
+                &wide.narrow(1, 0, 9)?,
+                false,
+            )?,
+            wide.index_put(
+                &[Index::Tensor(at.clone()), Index::Tensor(at.remainder_scalar(20.0)?)],
+                &source.select(1, 0)?,
+                false,
+            )?,
+        ])
+    }),
+    ("sums of few and of many", |x, i, at| {
+        // More than one block has the place that all of 3000 values go to.
+        let places = Tensor::cat(&[&i.remainder_scalar(6000.0)?, &i.remainder_scalar(1.0)?], 1)?;
+        let (values, some) = (Tensor::cat(&[x, x], 1)?, x.narrow(1, 0, 100)?);
+        let finite = |t: &Tensor| t.nan_to_num(0.0, None, None);
+        let (values, some, x) = (finite(&values)?, finite(&some)?, finite(x)?);
+        let (half, ones) = (x.to_dtype(DType::BF16)?, values.mul_scalar(1e-3)?.add_scalar(1.0)?);
+        let whole = i.remainder_scalar(2.0)?;
+        Ok(vec![
+            x.put(&at.reshape(&[2, 100])?.sub_scalar(150.0)?, &some, true)?,
+            half.put(&at.reshape(&[2, 100])?, &some.to_dtype(DType::BF16)?, true)?,
+            x.put(&places, &values, true)?,
+            x.put(&places.narrow(1, 2500, 2000)?, &values.narrow(1, 0, 2000)?, true)?,
+            x.scatter_add(0, &whole, &x)?,
+            x.scatter_reduce(0, &whole, &x, ScatterReduce::Prod, true)?,
+            x.add_scalar(1.0)?
+                .reshape(&[6000])?
+                .scatter_reduce(0, &places.ravel()?, &ones.ravel()?, ScatterReduce::Prod, true)?
+                .div_scalar(1e3)?,
+        ])
+    }),
+    ("gradients of reads", |x, i, at| {
+        let x = x.nan_to_num(0.0, None, None)?;
+        let weight = x.mul_scalar(0.5)?;
+        let of = |f: &dyn Fn(&Tensor) -> genesis::Result<Tensor>| -> genesis::Result<Tensor> {
+            let own = x.detach().requires_grad_(true)?;
+            f(&own)?.sum()?.backward()?;
+            Ok(own.grad().expect("a gradient"))
+        };
+        let (mask, all) = (weight.gt_scalar(0.1)?, i.remainder_scalar(6000.0)?);
+        let rows = mask.narrow(1, 0, 300)?.select(0, 0)?;
+        let fit = |y: Tensor| y.mul(&weight.ravel()?.narrow(0, 0, y.numel())?.reshape(y.shape())?);
+        let wide = |x: &Tensor| x.reshape(&[300, 20]);
+        Ok(vec![
+            of(&|x| fit(x.take(&all)?))?,
+            of(&|x| fit(x.take(at)?))?,
+            of(&|x| fit(x.masked_select(&mask)?))?,
+            of(&|x| fit(x.masked_scatter(&mask, x)?))?,
+            of(&|x| fit(wide(x)?.index(&[Index::Tensor(rows.clone())])?))?,
+            of(&|x| fit(wide(x)?.index_select(0, at)?))?,
+            of(&|x| fit(wide(x)?.index_copy(0, at, &wide(x)?.narrow(0, 0, 200)?)?))?,
+            of(&|x| fit(wide(x)?.index_fill(0, at, 3.0)?))?,
+            of(&|x| fit(wide(x)?.scatter_value(0, &at.reshape(&[10, 20])?, 7.0)?))?,
+            of(&|x| fit(wide(x)?.with_index(&[Index::At(-2)], &wide(x)?.select(0, 7)?)?))?,
+            of(&|x| fit(x.put(at, &x.ravel()?.narrow(0, 0, 200)?, true)?))?,
+            of(&|x| fit(x.gather(0, &i.remainder_scalar(2.0)?)?))?,
+        ])
     }),
     ("index_select", |x, _, at| Ok(vec![x.index_select(1, at)?, x.t()?.index_select(0, at)?])),
     ("index_add", |x, i, at| {

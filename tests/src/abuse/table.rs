@@ -145,7 +145,7 @@ methods! {
     where_(t t); softmax(v); log_softmax(v); polygamma(v); nuclear_norm(v); var_mean(is v v);
     std_mean(is v v); aminmax(is v); count_nonzero(is); nansum(is v); nanmean(is v); median_dim(v v);
     median(); nanmedian_dim(v v); nanmedian(); kthvalue(v v v); mode(v v); quantile(v v v); histc(v v v);
-    bincount(ot v); unique(); unique_consecutive(); unique_dim(v); square_(); sign_(); deg2rad_();
+    bincount(ot v); unique(v v); unique_consecutive(v v); unique_dim(v v v); square_(); sign_(); deg2rad_();
     rad2deg_(); logical_not_(); bitwise_not_(); logical_and_(t); logical_or_(t); logical_xor_(t);
     clamp_min_(t); clamp_max_(t); sub_scalar_(v);
 }

@@ -107,8 +107,8 @@ pub(super) const ROWS: &[Row] = &[
     ("bucketize", |c| {
         one(first(c)?.bucketize(c.tensor(1, "boundaries")?, c.flag(9, "right", false)?))
     }),
-    ("unique", |c| distinct(c, c.x()?.unique()?)),
-    ("unique_consecutive", |c| distinct(c, c.x()?.unique_consecutive()?)),
+    ("unique", |c| distinct(c, c.x()?.unique(true, true)?)),
+    ("unique_consecutive", |c| distinct(c, c.x()?.unique_consecutive(true, true)?)),
     ("msort", |c| Ok(vec![c.x()?.sort(0, false)?.0])),
     ("scatter_reduce", |c| {
         let (dim, index) = (c.int(1, "dim", None)?, c.tensor(2, "index")?);
@@ -260,10 +260,10 @@ fn middle(c: &Call, all: All, along: Along) -> Outs {
 fn distinct(c: &Call, unique: genesis::ops::Unique) -> Outs {
     let mut outs = vec![unique.values];
     if c.flag(9, "return_inverse", false)? {
-        outs.push(unique.inverse);
+        outs.extend(unique.inverse);
     }
     if c.flag(9, "return_counts", false)? {
-        outs.push(unique.counts);
+        outs.extend(unique.counts);
     }
     Ok(outs)
 }

@@ -5,10 +5,13 @@
 //! adds up its own.
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::Device;
+use genesis_kernel::runtime::{Arg, Device};
 
-use super::places::{add_at, places_along, put_once, sum_dtype, take_at};
-use super::{embedding, flag};
+use super::places::{
+    add_at, last_writes, places_along, plus, put_once, sum_dtype, take_at, wrapped,
+};
+use super::segments::{self, Fold, Line};
+use super::{embedding, flag, unordered};
 use crate::autograd::SavedTensors;
 use crate::error::Result;
 use crate::launch;
@@ -51,12 +54,63 @@ pub(super) fn add_along(
     apply(AddAlong { op, axis, shape: shape.to_vec() }, &[values, index])
 }
 
-/// The slices of `x` along an axis that a vector of indices names, which counts from 0.
+/// `x` with values added where [`take_along`] would read; 16-bit floats are rounded once.
 #[track_caller]
-pub(super) fn take_slices(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+pub(super) fn plus_along(
+    op: &'static str,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    values: &Tensor,
+) -> Result<Tensor> {
+    let at = (x.dtype(), x.device());
+    let is_folded = at.0.is_float() && segments::folds(at, x.numel(), index.numel());
+    if is_folded
+        && values.dtype() == at.0
+        && !unordered::is_unordered(values)
+        && let Some(line) = Line::along(x.shape(), axis, index.shape())
+    {
+        return apply(PlusAlong { op, axis, line }, &[x, values, index]);
+    }
+    plus(x, values, &|values| add_along(op, x.shape(), axis, index, values))
+}
+
+/// The slices of `x` along an axis that a vector of indices names.
+#[track_caller]
+pub(super) fn take_slices(
+    op: &'static str,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+) -> Result<Tensor> {
+    let (is_checked, is_distinct) = (false, false);
+    sliced(TakeSlices { op, extent: x.shape()[axis], is_checked, is_distinct }, x, axis, index)
+}
+
+/// [`take_slices`] by an index that names none twice, and counts from 0: its gradient is read and not added.
+#[track_caller]
+pub(super) fn take_distinct_slices(
+    op: &'static str,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+) -> Result<Tensor> {
+    let (is_checked, is_distinct) = (true, true);
+    sliced(TakeSlices { op, extent: x.shape()[axis], is_checked, is_distinct }, x, axis, index)
+}
+
+/// The slices of `x: [A, D, B]` that an index from 0 names, twice or more unless it is distinct; zeros where it is below 0.
+#[track_caller]
+pub(super) fn take_named_slices(x: &Tensor, index: &Tensor, is_distinct: bool) -> Result<Tensor> {
+    let (op, extent) = ("index_select", x.shape()[1]);
+    apply(TakeSlices { op, extent, is_checked: true, is_distinct }, &[x, index])
+}
+
+#[track_caller]
+fn sliced(op: TakeSlices, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     let (shape, n) = (x.shape(), index.numel());
     let parts = [product(&shape[..axis]), shape[axis], product(&shape[axis + 1..])];
-    let y = apply(TakeSlices { extent: shape[axis] }, &[&x.reshape(&parts)?, index])?;
+    let y = apply(op, &[&x.reshape(&parts)?, index])?;
     y.reshape(&[&shape[..axis], &[n], &shape[axis + 1..]].concat())
 }
 
@@ -81,7 +135,7 @@ struct TakeAlong {
 
 impl Op for TakeAlong {
     fn name(&self) -> &'static str {
-        "gather"
+        self.op
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
@@ -143,10 +197,9 @@ struct AddAlong {
 }
 
 impl AddAlong {
-    /// Whether the index has all elements along the other axes, so that there are three axes to think of.
-    fn is_whole(&self, index: &Tensor) -> bool {
-        index.rank() == self.shape.len()
-            && (0..index.rank()).all(|a| a == self.axis || index.shape()[a] == self.shape[a])
+    /// The places of an index of all elements along the other axes; none where some are left out.
+    fn line(&self, index: &Tensor) -> Option<Line> {
+        Line::along(&self.shape, self.axis, index.shape())
     }
 
     /// Each line along the axis by itself, or each block of columns.
@@ -174,7 +227,18 @@ impl Op for AddAlong {
         if values.numel() == 0 {
             return Tensor::zeros(&self.shape, at);
         }
-        if at.1 != Device::Cpu || !self.is_whole(index) {
+        let line = self.line(index);
+        let is_folded = at.0.is_float() && segments::folds(at, product(&self.shape), index.numel());
+        if is_folded
+            && !unordered::is_unordered(values)
+            && let Some(line) = line
+        {
+            let sums = Tensor::zeros(&self.shape, at)?;
+            let flag = flag::args(self.op, at.1, self.shape[self.axis])?;
+            segments::fold_into(&sums, [index, values], line, Fold::Sum, flag)?;
+            return Ok(sums);
+        }
+        if at.1 != Device::Cpu || line.is_none() {
             let like = Tensor::uninitialized(&[1], at)?.broadcast_to(&self.shape)?;
             let places = places_along(self.op, &like, self.axis, index)?;
             return add_at(values, &places, product(&self.shape))?.reshape(&self.shape);
@@ -199,17 +263,56 @@ impl Op for AddAlong {
     }
 }
 
+/// A tensor with values added at an index, on a GPU.
+struct PlusAlong {
+    op: &'static str,
+    axis: usize,
+    line: Line,
+}
+
+impl Op for PlusAlong {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, values, index) = (inputs[0], inputs[1], inputs[2]);
+        let y = x.copy()?;
+        let flag = flag::args(self.op, x.device(), x.shape()[self.axis])?;
+        segments::fold_into(&y, [index, values], self.line, Fold::Sum, flag)?;
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(4)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dvalues = take_along(self.op, dy, self.axis, saved.input(2))?;
+        Ok(vec![Some(dy.clone()), Some(dvalues), None])
+    }
+}
+
 /// Of `x: [A, D, B]`.
 struct TakeSlices {
+    op: &'static str,
     extent: usize,
+    /// Whether the index counts from 0, and what it names is there or -1: zeros.
+    is_checked: bool,
+    is_distinct: bool,
 }
 
 impl TakeSlices {
+    #[track_caller]
+    fn flag(&self, x: &Tensor) -> Result<[Arg; 2]> {
+        let flag = flag::args(self.op, x.device(), self.extent)?;
+        Ok(if self.is_checked { segments::untold(flag) } else { flag })
+    }
+
     /// By an index for each element.
     fn take_elements(&self, x: &Tensor, index: &Tensor, y: &Tensor) -> Result<bool> {
         let index = index.reshape(&[1, index.numel(), 1])?.broadcast_to(y.shape())?;
-        let flag = flag::args("index_select", x.device(), self.extent)?;
-        launch::along::taken_along(&x.contiguous()?, 1, &index, y, &flag)
+        launch::along::taken_along(x, 1, &index, y, &self.flag(x)?)
     }
 }
 
@@ -224,10 +327,16 @@ impl Op for TakeSlices {
         let y = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
         // Short slices are single elements rather than lines.
         const SHORT: usize = 16;
-        if y.numel() == 0 || shape[2] < SHORT && self.take_elements(x, index, &y)? {
+        if y.numel() == 0 {
+            if !self.is_checked {
+                wrapped(self.op, index, self.extent, 1)?;
+            }
             return Ok(y);
         }
-        launch::along::take_slices(x, index, &y)?;
+        if self.is_checked || shape[2] >= SHORT || !self.take_elements(x, index, &y)? {
+            launch::along::take_slices(x, index, &y, !self.is_checked, self.flag(x)?)?;
+        }
+        flag::refuse(x.device())?;
         Ok(y)
     }
 
@@ -236,8 +345,18 @@ impl Op for TakeSlices {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let dx = apply(AddSlices { extent: self.extent }, &[dy, saved.input(1)])?;
-        Ok(vec![Some(dx), None])
+        let index = saved.input(1);
+        if self.is_distinct {
+            // Each slice is read where it was written to.
+            let from = last_writes(index, self.extent, false, self.flag(dy)?)?;
+            let dx = apply(TakeSlices { extent: dy.shape()[1], ..*self }, &[dy, &from])?;
+            return Ok(vec![Some(dx), None]);
+        }
+        let index = match self.is_checked {
+            true => index.clone(),
+            false => wrapped(self.op, index, self.extent, 1)?,
+        };
+        Ok(vec![Some(apply(AddSlices { extent: self.extent }, &[dy, &index])?), None])
     }
 }
 
@@ -278,6 +397,8 @@ impl Op for AddSlices {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(apply(TakeSlices { extent: self.extent }, &[dy, saved.input(1)])?), None])
+        let (op, extent) = ("index_select", self.extent);
+        let taken = TakeSlices { op, extent, is_checked: false, is_distinct: false };
+        Ok(vec![Some(apply(taken, &[dy, saved.input(1)])?), None])
     }
 }

@@ -1,12 +1,17 @@
-//! Embedding bags: rows of a table, reduced to one vector a bag.
+//! Embedding bags: rows of a table, reduced to one vector a bag. Sums and means are one launch, whose programs read the
+//! rows of a bag; their gradients, and the largest, are made of the rows of all bags.
 
-use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::Device;
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::{Arg, Device};
+use kernels::embedding as device;
 
+use super::flag::{self, Range};
+use super::{along, embedding};
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::ScatterReduce;
-use crate::ops::index::flag::{self, Range};
+use crate::ops::{Op, Saves, ScatterReduce, apply};
 use crate::tensor::Tensor;
 
 const NAME: &str = "embedding_bag";
@@ -65,27 +70,39 @@ impl Tensor {
             );
             return Err(Error::op(NAME, message));
         }
-        let (bag, count) = bags.of_each(index)?;
-        let flat = index.ravel()?;
-        let rows = self.embedding(&flat)?;
+        let count = bags.count(index)?;
+        let flat = embedding::checked(self, index)?;
+        if bags.mode == BagMode::Max || !self.dtype().is_arithmetic_float() {
+            return self.composed(&flat, index, count, bags);
+        }
+        let (dtype, vocabulary) = (self.dtype(), self.shape()[0]);
+        let own =
+            Bag { bags: bags.clone(), shape: index.shape().to_vec(), count, dtype, vocabulary };
+        let wide = launch::accumulate_dtype(dtype);
+        match weights {
+            Some(weights) => apply(own, &[self, &flat, &weights.to_dtype(wide)?.ravel()?]),
+            None => apply(own, &[self, &flat]),
+        }
+    }
+
+    /// [`Tensor::embedding_bag`] by the rows of all bags.
+    #[track_caller]
+    fn composed(&self, flat: &Tensor, index: &Tensor, count: usize, bags: &Bags) -> Result<Tensor> {
+        let rows = self.embedding(flat)?;
         let rows = rows.to_dtype(launch::accumulate_dtype(rows.dtype()))?; // [N, C]
-        let rows = match weights {
+        let rows = match &bags.per_sample_weights {
             Some(weights) => rows.mul(&weights.to_dtype(rows.dtype())?.ravel()?.unsqueeze(-1)?)?,
             None => rows,
         };
         // What belongs to no bag goes into one more, which is left out.
-        let bag = match bags.padding_idx {
-            Some(padding) => bag.masked_fill(&flat.eq_scalar(padding as f64)?, count as f64)?,
-            None => bag,
-        };
+        let bag = bags.of_each(index.shape(), flat, count)?;
         let at = (rows.dtype(), rows.device());
         let empty = Tensor::zeros(&[count + 1, rows.dim(1)?], at)?;
         let reduced = match bags.mode {
             BagMode::Sum => empty.index_add(0, &bag, &rows, 1.0)?,
             BagMode::Mean => {
-                let ones = Tensor::ones(&[flat.numel(), 1], at)?;
-                let members = Tensor::zeros(&[count + 1, 1], at)?.index_add(0, &bag, &ones, 1.0)?;
-                empty.index_add(0, &bag, &rows, 1.0)?.div(&members.maximum_scalar(1.0)?)?
+                let members = members(&bag, count + 1, at)?;
+                empty.index_add(0, &bag, &rows, 1.0)?.div(&members)?
             }
             BagMode::Max => {
                 let places = bag.unsqueeze(-1)?.broadcast_to(rows.shape())?;
@@ -93,6 +110,113 @@ impl Tensor {
             }
         };
         reduced.narrow(0, 0, count)?.to_dtype(self.dtype())
+    }
+}
+
+/// How many indices each of `count` bags has, at least 1: `[count, 1]`.
+#[track_caller]
+fn members(bag: &Tensor, count: usize, at: (DType, Device)) -> Result<Tensor> {
+    let ones = Tensor::ones(&[bag.numel(), 1], at)?;
+    Tensor::zeros(&[count, 1], at)?.index_add(0, bag, &ones, 1.0)?.maximum_scalar(1.0)
+}
+
+/// Sums and means of rows of a table `[V, C]`, an index of N, and perhaps N weights.
+struct Bag {
+    bags: Bags,
+    /// The shape in which the index was given.
+    shape: Vec<usize>,
+    count: usize,
+    /// Of the table.
+    dtype: DType,
+    vocabulary: usize,
+}
+
+impl Bag {
+    fn launch(&self, inputs: &[&Tensor], y: &Tensor) -> Result<()> {
+        let (table, index) = (inputs[0], inputs[1]);
+        let number = |value: i64| Arg::Scalar(Scalar::int(DType::I64, value));
+        let offsets = self.bags.offsets.as_ref().map(Tensor::contiguous).transpose()?;
+        let wide = launch::accumulate_dtype(table.dtype());
+        let weights = match inputs.get(2) {
+            Some(weights) => weights.contiguous()?,
+            None => Tensor::uninitialized(&[1], (wide, table.device()))?,
+        };
+        let length = if offsets.is_some() { 0 } else { self.shape[1] };
+        let cols = table.shape()[1].next_power_of_two().clamp(16, COLUMNS);
+        let args = [
+            launch::view_of(table, false),
+            launch::pointer(index, false),
+            launch::pointer(offsets.as_ref().unwrap_or(index), false),
+            launch::pointer(&weights, false),
+            launch::view_of(y, true),
+            number(index.numel() as i64),
+            number(length as i64),
+            number(offsets.as_ref().map_or(0, Tensor::numel) as i64),
+            number(self.bags.padding_idx.map_or(-1, |padding| padding as i64)),
+            number(i64::from(self.bags.mode == BagMode::Mean)),
+        ];
+        let flag = flag::args("embedding", table.device(), self.vocabulary)?;
+        let args = [&args[..], &flag].concat();
+        let grid = Grid::xy(self.count, table.shape()[1].div_ceil(cols));
+        let dtypes = [table.dtype(), wide];
+        let consts = [i64::from(inputs.len() > 2), TOKENS as i64, cols as i64];
+        launch::warped(&device::embedding_bag::KERNEL, y, grid, &dtypes, &consts, None, &args)
+    }
+}
+
+/// Rows that a program reads at once, and columns that it has at most.
+const TOKENS: usize = 16;
+const COLUMNS: usize = 128;
+
+impl Op for Bag {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let table = inputs[0];
+        let at = (table.dtype(), table.device());
+        let shape = [self.count, table.shape()[1]];
+        if shape[0] * shape[1] == 0 || inputs[1].numel() == 0 {
+            return Tensor::zeros(&shape, at);
+        }
+        let y = Tensor::uninitialized(&shape, at)?;
+        self.launch(inputs, &y)?;
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        let is_weighted = self.bags.per_sample_weights.is_some();
+        Saves::inputs(if is_weighted { 7 } else { 2 })
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (index, is_weighted) = (saved.input(1), self.bags.per_sample_weights.is_some());
+        let wide = launch::accumulate_dtype(dy.dtype());
+        let bag = self.bags.of_each(&self.shape, index, self.count)?;
+        let dy = dy.to_dtype(wide)?;
+        let dy = match self.bags.mode {
+            BagMode::Mean => {
+                let members = members(&bag, self.count + 1, (wide, dy.device()))?;
+                dy.div(&members.narrow(0, 0, self.count)?)?
+            }
+            _ => dy,
+        };
+        // What belongs to no bag has no gradient.
+        let bag = bag.masked_fill(&bag.ge_scalar(self.count as f64)?, -1.0)?;
+        let [count, columns] = [self.count, dy.shape()[1]];
+        let drows = along::take_named_slices(&dy.reshape(&[1, count, columns])?, &bag, false)?;
+        let drows = drows.reshape(&[index.numel(), columns])?; // [N, C]
+        let of_table = |drows: &Tensor| {
+            embedding::gradient(&drows.to_dtype(self.dtype)?, index, self.vocabulary)
+        };
+        if !is_weighted {
+            return Ok(vec![Some(of_table(&drows)?), None]);
+        }
+        let (table, weights) = (saved.input(0), saved.input(2));
+        let rows = table.embedding(index)?.to_dtype(wide)?;
+        let dweights = rows.mul(&drows)?.sum_dims(&[1], false)?;
+        Ok(vec![Some(of_table(&drows.mul(&weights.unsqueeze(-1)?)?)?), None, Some(dweights)])
     }
 }
 
@@ -111,18 +235,16 @@ fn tell_later(offsets: &Tensor, n: usize) -> Result<()> {
 }
 
 impl Bags {
-    /// The bag of each index, in order, and how many there are.
+    /// How many bags there are; refuses what does not fit.
     #[track_caller]
-    fn of_each(&self, index: &Tensor) -> Result<(Tensor, usize)> {
+    fn count(&self, index: &Tensor) -> Result<usize> {
         let n = index.numel();
-        let places = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, index.device()))?;
         let Some(offsets) = &self.offsets else {
             if index.rank() != 2 {
                 let message = format!("an index {:?} needs offsets, or 2 axes", index.shape());
                 return Err(Error::op(NAME, message));
             }
-            let length = index.shape()[1].max(1) as f64;
-            return Ok((places.floor_divide_scalar(length)?, index.shape()[0]));
+            return Ok(index.shape()[0]);
         };
         let least = usize::from(self.include_last_offset);
         if index.rank() != 1 || offsets.rank() != 1 || offsets.numel() < least {
@@ -145,9 +267,23 @@ impl Bags {
         } else if offsets.numel() > 0 {
             tell_later(offsets, n)?;
         }
-        let count = offsets.numel() - least;
-        // What is behind a last offset that begins no bag belongs to none.
-        Ok((offsets.searchsorted(&places, true)?.sub_scalar(1.0)?, count))
+        Ok(offsets.numel() - least)
+    }
+
+    /// The bag of each of a vector of indices that came in `shape`; of one that belongs to none `count` or more.
+    #[track_caller]
+    fn of_each(&self, shape: &[usize], index: &Tensor, count: usize) -> Result<Tensor> {
+        let (n, on) = (index.numel(), index.device());
+        let places = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, on))?;
+        let bag = match &self.offsets {
+            // What is behind a last offset that begins no bag belongs to none.
+            Some(offsets) => offsets.searchsorted(&places, true)?.sub_scalar(1.0)?,
+            None => places.floor_divide_scalar(shape[1].max(1) as f64)?,
+        };
+        match self.padding_idx {
+            Some(padding) => bag.masked_fill(&index.eq_scalar(padding as f64)?, count as f64),
+            None => Ok(bag),
+        }
     }
 }
 

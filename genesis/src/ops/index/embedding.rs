@@ -28,30 +28,43 @@ impl Tensor {
     /// refuses that, on a GPU the next of the thread that brings values to the host.
     #[track_caller]
     pub fn embedding(&self, index: &Tensor) -> Result<Tensor> {
-        if self.rank() != 2 {
-            let message = format!("the table must be [V, C], got {:?}", self.shape());
-            return Err(Error::op("embedding", message));
-        }
-        if !index.dtype().is_int() {
-            let message = format!("the index must be an integer, got {}", index.dtype());
-            return Err(Error::op("embedding", message));
-        }
-        if index.device() != self.device() {
-            let message = format!("devices differ, {} and {}", self.device(), index.device());
-            return Err(Error::op("embedding", message));
-        }
-        let flat = index.detach().to_dtype(DType::I64)?.ravel()?.contiguous()?;
-        if flat.device() == Device::Cpu {
-            let n = self.shape()[0];
-            let is_wrong = |index: &i64| !(0..n as i64).contains(index);
-            if let Some(wrong) = flat.indices_to_check()?.into_iter().find(is_wrong) {
-                let message = format!("index {wrong} is out of range for {n} rows");
-                return Err(Error::op("embedding", message));
-            }
-        }
+        let flat = checked(self, index)?;
         let rows = apply(Embedding { vocabulary: self.shape()[0] }, &[self, &flat])?;
         rows.reshape(&[index.shape(), &[self.shape()[1]]].concat())
     }
+}
+
+/// An index of rows of a table as a vector of i64; on the CPU each is looked at.
+#[track_caller]
+pub(super) fn checked(table: &Tensor, index: &Tensor) -> Result<Tensor> {
+    if table.rank() != 2 {
+        let message = format!("the table must be [V, C], got {:?}", table.shape());
+        return Err(Error::op("embedding", message));
+    }
+    if !index.dtype().is_int() {
+        let message = format!("the index must be an integer, got {}", index.dtype());
+        return Err(Error::op("embedding", message));
+    }
+    if index.device() != table.device() {
+        let message = format!("devices differ, {} and {}", table.device(), index.device());
+        return Err(Error::op("embedding", message));
+    }
+    let flat = index.detach().to_dtype(DType::I64)?.ravel()?.contiguous()?;
+    if flat.device() == Device::Cpu {
+        let n = table.shape()[0];
+        let is_wrong = |index: &i64| !(0..n as i64).contains(index);
+        if let Some(wrong) = flat.indices_to_check()?.into_iter().find(is_wrong) {
+            let message = format!("index {wrong} is out of range for {n} rows");
+            return Err(Error::op("embedding", message));
+        }
+    }
+    Ok(flat)
+}
+
+/// The gradient of a table of `vocabulary` rows, of which an index from 0 named one for each of `dy: [N, C]`.
+#[track_caller]
+pub(super) fn gradient(dy: &Tensor, index: &Tensor, vocabulary: usize) -> Result<Tensor> {
+    apply(Gather { vocabulary, index: index.clone() }, &[dy])
 }
 
 struct Embedding {
@@ -87,8 +100,7 @@ impl Op for Embedding {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let index = saved.input(1).clone();
-        Ok(vec![Some(apply(Gather { vocabulary: self.vocabulary, index }, &[dy])?), None])
+        Ok(vec![Some(gradient(dy, saved.input(1), self.vocabulary)?), None])
     }
 }
 

@@ -8,30 +8,14 @@ pub(super) mod info;
 
 use genesis_kernel::ir::DType;
 
-use super::places::{
-    checked, places_along, places_in, plus, plus_at, put_at, steps, take_at, take_distinct_at,
-    wrapped,
-};
-use super::{along, compact};
+use super::parts::Index;
+use super::places::{checked, places_along, plus, plus_at, put_at, steps, take_at, wrapped};
+use super::put::put_along;
+use super::{along, compact, fill, masks, slices};
 use crate::error::{Error, Result};
 use crate::ops::check_pair;
 use crate::shape::{self, contiguous_strides};
 use crate::tensor::Tensor;
-
-/// One part of an indexing: `x[2, ..., 1..5, mask]`.
-#[derive(Clone, Debug)]
-pub enum Index {
-    /// One element, which may count from the end; its axis goes.
-    At(i64),
-    /// Start, end and step, as in Python; a negative step goes backwards.
-    Range(Option<i64>, Option<i64>, i64),
-    /// A new axis of extent 1.
-    NewAxis,
-    /// As many whole axes as are left.
-    Ellipsis,
-    /// Integers, which may count from the end, or a bool mask of one or more axes.
-    Tensor(Tensor),
-}
 
 impl Tensor {
     /// The elements at positions in row-major order, in the shape of `index`.
@@ -40,7 +24,8 @@ impl Tensor {
     /// If the index is not an integer tensor or, on the CPU, names a position that is not there.
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
-        take_at(self, &places_in("take", index, self)?)
+        let flat = checked("take", index, self)?.ravel()?;
+        along::take_along("take", &self.ravel()?, 0, &flat)?.reshape(index.shape())
     }
 
     /// `y[i, j] = x[index[i, j], j]` for `dim` 0, and so on.
@@ -93,7 +78,7 @@ impl Tensor {
         const NAME: &str = "index_select";
         let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
         let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
-        let y = along::take_slices(&x, axis, &line(NAME, &x, axis, index)?)?;
+        let y = along::take_slices(NAME, &x, axis, &line_of(NAME, &x, index)?.ravel()?)?;
         if self.rank() == 0 { y.reshape(&[]) } else { Ok(y) }
     }
 
@@ -141,8 +126,9 @@ impl Tensor {
     /// As [`Tensor::gather`], or if the source is smaller than the index or of another dtype.
     #[track_caller]
     pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
-        let (places, source) = scattered("scatter", self, dim, index, source)?;
-        put_at(self, &places, &source)
+        const NAME: &str = "scatter";
+        let Scattered { dense, axis, index, source } = fitted(NAME, self, dim, index, source)?;
+        put_along(NAME, &dense, axis, &index, &source)?.reshape(self.shape())
     }
 
     /// [`Tensor::scatter`] in place.
@@ -162,7 +148,7 @@ impl Tensor {
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         const NAME: &str = "scatter_add";
         let Scattered { dense, axis, index, source } = fitted(NAME, self, dim, index, source)?;
-        plus(self, &source, &|values| along::add_along(NAME, dense.shape(), axis, &index, values))
+        along::plus_along(NAME, &dense, axis, &index, &source)?.reshape(self.shape())
     }
 
     /// [`Tensor::scatter_add`] in place.
@@ -182,24 +168,23 @@ impl Tensor {
     /// tensors do not broadcast.
     #[track_caller]
     pub fn index(&self, parts: &[Index]) -> Result<Tensor> {
+        if let Some(mask) = one_mask(self, parts) {
+            return masks::select(self, &mask);
+        }
         let (view, tensors) = basic(self, parts)?;
         if tensors.iter().all(Option::is_none) {
             return Ok(view);
         }
         if let Some((axis, index)) = one_index(&tensors) {
-            let taken = along::take_slices(&view, axis, &index.ravel()?)?;
+            let flat = index.t.ravel()?;
+            let taken = match index.is_mask {
+                true => along::take_distinct_slices("index", &view, axis, &flat)?,
+                false => along::take_slices("index", &view, axis, &flat)?,
+            };
             let (before, after) = (&view.shape()[..axis], &view.shape()[axis + 1..]);
-            return taken.reshape(&[before, index.shape(), after].concat());
+            return taken.reshape(&[before, index.t.shape(), after].concat());
         }
-        let places = places_of(&view, &tensors)?;
-        // A mask names no element twice.
-        let is_index = |part: &&Index| matches!(part, Index::Tensor(_));
-        match parts.iter().filter(is_index).collect::<Vec<_>>()[..] {
-            [Index::Tensor(mask)] if mask.dtype() == DType::Bool => {
-                take_distinct_at(&view, &places)
-            }
-            _ => take_at(&view, &places),
-        }
+        take_at(&view, &places_of(&view, &tensors)?)
     }
 
     /// This tensor with `values` written at an indexing, or added where `accumulate` is set.
@@ -208,8 +193,14 @@ impl Tensor {
     /// As [`Tensor::index`], or if `values` does not broadcast to what the indexing names.
     #[track_caller]
     pub fn index_put(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<Tensor> {
-        if accumulate && let Some(sum) = plus_slices(self, parts, values)? {
-            return Ok(sum);
+        if !accumulate && !parts.iter().any(|part| matches!(part, Index::Tensor(_))) {
+            return fill::put_view(self, parts, values);
+        }
+        if let Some(mask) = one_mask(self, parts).filter(|_| !accumulate && values.numel() == 1) {
+            return mask.where_(&values.reshape(&[])?.to_dtype(self.dtype())?, self);
+        }
+        if let Some(y) = with_slices(self, parts, values, accumulate)? {
+            return Ok(y);
         }
         let places = all_places(self)?.index(parts)?;
         let values = values.broadcast_to(places.shape())?.to_dtype(self.dtype())?;
@@ -249,13 +240,23 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn nonzero(&self) -> Result<Tensor> {
-        let (rank, on) = (self.rank(), self.device());
+        let rank = self.rank();
+        if (2..=4).contains(&rank) {
+            return compact::coordinates_of_nonzero(self);
+        }
         let places = compact::places_of_nonzero(self)?;
-        let total = places.numel();
         match rank {
-            0 => Tensor::zeros(&[total, 0], (DType::I64, on)),
-            1 => places.reshape(&[total, 1]),
-            _ => compact::coordinates(&places, self.shape()),
+            0 => Tensor::zeros(&[places.numel(), 0], (DType::I64, self.device())),
+            1 => places.unsqueeze(1),
+            _ => {
+                let of = |(&stride, &extent): (&i64, &usize)| {
+                    places.floor_divide_scalar(stride as f64)?.remainder_scalar(extent as f64)
+                };
+                let strides = contiguous_strides(self.shape());
+                let axes: Vec<Tensor> =
+                    strides.iter().zip(self.shape()).map(of).collect::<Result<_>>()?;
+                Tensor::stack(&axes.iter().collect::<Vec<_>>(), 1)
+            }
         }
     }
 
@@ -271,7 +272,7 @@ impl Tensor {
             return Err(Error::op(NAME, format!("the mask must be bool, got {}", mask.dtype())));
         }
         let shape = shape::broadcast_shapes(NAME, &[self.shape(), mask.shape()])?;
-        self.broadcast_to(&shape)?.index(&[Index::Tensor(mask.broadcast_to(&shape)?)])
+        masks::select(&self.broadcast_to(&shape)?, &mask.broadcast_to(&shape)?)
     }
 }
 
@@ -283,7 +284,12 @@ pub(super) fn all_places(x: &Tensor) -> Result<Tensor> {
 
 /// A scalar operand as a tensor of one axis, where the index has one.
 #[track_caller]
-fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
+pub(super) fn with_axes(
+    op: &'static str,
+    x: &Tensor,
+    dim: i64,
+    index: &Tensor,
+) -> Result<(Tensor, Tensor)> {
     let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
     let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
     shape::axis(op, dim, x.shape())?;
@@ -292,7 +298,7 @@ fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(
 }
 
 /// Whether an index fits: of one rank, and no larger along the other axes.
-fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> {
+pub(super) fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> {
     let scalar = index.is_empty() && x.rank() == 1;
     // An index without elements reads nothing, however long its axes are.
     let larger = |a: usize| a != axis && index[a] > x.shape()[a] && !index.contains(&0);
@@ -305,7 +311,7 @@ fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> 
 
 /// An index of slices: one axis at most.
 #[track_caller]
-fn line_of(op: &'static str, x: &Tensor, index: &Tensor) -> Result<Tensor> {
+pub(super) fn line_of(op: &'static str, x: &Tensor, index: &Tensor) -> Result<Tensor> {
     if index.rank() > 1 {
         let message = format!("the index must have one axis, got {:?}", index.shape());
         return Err(Error::op(op, message));
@@ -392,9 +398,28 @@ fn fitted(
     Ok(Scattered { dense, axis, index, source })
 }
 
+/// What an indexing names along an axis.
+#[derive(Clone)]
+struct Named {
+    /// Indices, which may count from the end.
+    t: Tensor,
+    /// Whether they are the places of a mask: each is there, and none twice.
+    is_mask: bool,
+}
+
+/// The mask that is all of an indexing, of all axes.
+fn one_mask(x: &Tensor, parts: &[Index]) -> Option<Tensor> {
+    match parts {
+        [Index::Tensor(mask)] if mask.dtype() == DType::Bool && mask.rank() > 0 => {
+            Some(mask.clone()).filter(|mask| mask.shape() == x.shape())
+        }
+        _ => None,
+    }
+}
+
 /// Applies what are views; what remains are index tensors by axis of the view.
 #[track_caller]
-fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Named>>)> {
     const NAME: &str = "index";
     let axes_of = |part: &Index| match part {
         Index::At(_) | Index::Range(..) => 1,
@@ -439,8 +464,7 @@ fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
                 (view, axis) = masked(view, axis, t, &mut tensors)?;
             }
             Index::Tensor(t) => {
-                let index = checked(NAME, t, &view)?;
-                tensors.push(Some(wrapped(NAME, &index, view.shape()[axis], 1)?));
+                tensors.push(Some(Named { t: checked(NAME, t, &view)?, is_mask: false }));
                 axis += 1;
             }
         }
@@ -456,12 +480,12 @@ fn masked(
     view: Tensor,
     axis: usize,
     mask: &Tensor,
-    tensors: &mut Vec<Option<Tensor>>,
+    tensors: &mut Vec<Option<Named>>,
 ) -> Result<(Tensor, usize)> {
     if mask.rank() == 0 {
         let keep = mask.item()? != 0.0;
         let zeros = Tensor::zeros(&[usize::from(keep)], (DType::I64, view.device()))?;
-        tensors.push(Some(zeros));
+        tensors.push(Some(Named { t: zeros, is_mask: true }));
         return Ok((view.unsqueeze(axis as i64)?, axis + 1));
     }
     if view.shape()[axis..axis + mask.rank()] != *mask.shape() {
@@ -469,17 +493,17 @@ fn masked(
         return Err(Error::op("index", message));
     }
     // Its axes as one: a place for each element found, and not one coordinate for each of many axes.
-    let found = mask.ravel()?.nonzero()?;
-    tensors.push(Some(found.reshape(&[found.numel()])?));
+    let found = compact::places_of_nonzero(mask)?;
+    tensors.push(Some(Named { t: found, is_mask: true }));
     Ok((view.flatten(axis as i64, (axis + mask.rank()) as i64 - 1)?, axis + 1))
 }
 
 /// The places in `x` of index tensors: they broadcast together, and stand where the first of them
 /// stood, or in front if other axes lie between them.
 #[track_caller]
-fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
+fn places_of(x: &Tensor, tensors: &[Option<Named>]) -> Result<Tensor> {
     let at: Vec<usize> = (0..tensors.len()).filter(|&a| tensors[a].is_some()).collect();
-    let shapes: Vec<&[usize]> = tensors.iter().flatten().map(Tensor::shape).collect();
+    let shapes: Vec<&[usize]> = tensors.iter().flatten().map(|named| named.t.shape()).collect();
     let common = shape::broadcast_shapes("index", &shapes)?;
     let is_joined = at.windows(2).all(|pair| pair[0] + 1 == pair[1]);
     let before = if is_joined { at[0] } else { 0 };
@@ -488,14 +512,18 @@ fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
     let strides = contiguous_strides(x.shape());
     let mut full: Vec<usize> = others.iter().map(|&a| x.shape()[a]).collect();
     full.splice(before..before, common.iter().copied());
-    let mut places = Tensor::zeros(&full, (DType::I64, x.device()))?;
-    if places.numel() == 0 {
-        return Ok(places);
+    if shape::product(&full) == 0 {
+        for (&axis, named) in at.iter().zip(tensors.iter().flatten()) {
+            wrapped("index", &named.t, x.shape()[axis], 1)?;
+        }
+        return Tensor::zeros(&full, (DType::I64, x.device()));
     }
-    for (&axis, tensor) in at.iter().zip(tensors.iter().flatten()) {
-        let mut line = tensor.shape().to_vec();
+    let mut places = Tensor::zeros(&[], (DType::I64, x.device()))?.broadcast_to(&full)?;
+    for (&axis, named) in at.iter().zip(tensors.iter().flatten()) {
+        let mut line = named.t.shape().to_vec();
         line.resize(line.len() + rank - before - common.len(), 1);
-        places = places.add(&tensor.reshape(&line)?.mul_scalar(strides[axis] as f64)?)?;
+        let own = wrapped("index", &named.t, x.shape()[axis], strides[axis])?;
+        places = places.add(&own.reshape(&line)?)?;
     }
     for (order, &axis) in others.iter().enumerate() {
         let to = if order < before { order } else { order + common.len() };
@@ -505,14 +533,20 @@ fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
 }
 
 /// The only index tensor of an indexing, and its axis.
-fn one_index(tensors: &[Option<Tensor>]) -> Option<(usize, &Tensor)> {
+fn one_index(tensors: &[Option<Named>]) -> Option<(usize, &Named)> {
     let mut all = tensors.iter().enumerate().filter_map(|(axis, t)| Some((axis, t.as_ref()?)));
     all.next().filter(|_| all.next().is_none())
 }
 
-/// `x` with values added where an indexing has one index tensor and whole axes beside it; none where it has others.
+/// `x` with values written, or added, where an indexing has one index tensor and whole axes beside it; none where it has
+/// others.
 #[track_caller]
-fn plus_slices(x: &Tensor, parts: &[Index], values: &Tensor) -> Result<Option<Tensor>> {
+fn with_slices(
+    x: &Tensor,
+    parts: &[Index],
+    values: &Tensor,
+    accumulate: bool,
+) -> Result<Option<Tensor>> {
     let is_whole = |part: &Index| {
         matches!(part, Index::Range(None, None, 1) | Index::Ellipsis | Index::Tensor(_))
     };
@@ -522,8 +556,13 @@ fn plus_slices(x: &Tensor, parts: &[Index], values: &Tensor) -> Result<Option<Te
     let (view, tensors) = basic(x, parts)?;
     let Some((axis, index)) = one_index(&tensors) else { return Ok(None) };
     let (before, after) = (&view.shape()[..axis], &view.shape()[axis + 1..]);
-    let named = [before, index.shape(), after].concat();
+    let named = [before, index.t.shape(), after].concat();
     let values = values.broadcast_to(&named)?.to_dtype(x.dtype())?;
-    let index = index.ravel()?;
-    plus(x, &values, &|values| along::add_slices(view.shape(), axis, &index, values)).map(Some)
+    let flat = index.t.ravel()?;
+    if !accumulate {
+        let put = slices::put_slices("index_put", &view, axis, &flat, &values)?;
+        return put.reshape(x.shape()).map(Some);
+    }
+    let flat = if index.is_mask { flat } else { wrapped("index", &flat, view.shape()[axis], 1)? };
+    plus(x, &values, &|values| along::add_slices(view.shape(), axis, &flat, values)).map(Some)
 }

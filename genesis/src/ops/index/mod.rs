@@ -4,19 +4,25 @@ mod along;
 mod bags;
 mod compact;
 mod embedding;
+mod fill;
 pub(super) mod flag;
 mod gather;
+mod masks;
+mod parts;
 mod places;
+mod put;
 mod scatter;
+mod segments;
+mod slices;
 mod unordered;
 
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
 pub(super) use along::take_distinct_along;
 pub use bags::{BagMode, Bags};
-pub(super) use compact::exclusive;
-pub use gather::Index;
-pub(super) use places::{add_at, places_of_layout, put_once, take_at};
+pub(super) use compact::{Chunks, exclusive};
+pub use parts::Index;
+pub(super) use places::{add_at, places_of_layout};
 pub use scatter::ScatterReduce;
 pub use unordered::{are_deterministic_algorithms_enabled, use_deterministic_algorithms};
 

@@ -12,6 +12,7 @@ use kernels::index as device;
 
 use super::embedding;
 use super::flag::{self, Range};
+use super::segments::{self, Fold, Line};
 use super::unordered;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -46,12 +47,6 @@ pub(super) fn wrapped(
     let places = flag::resolve(op, index, Range { extent, wraps: true, step })?;
     flag::refuse(index.device())?;
     Ok(places)
-}
-
-/// The places that positions in row-major order are, with those that count from the end.
-#[track_caller]
-pub(super) fn places_in(op: &'static str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
-    wrapped(op, &checked(op, index, x)?, x.numel(), 1)
 }
 
 /// `0, step, 2 step, ..` along one axis of a tensor of this rank.
@@ -114,7 +109,7 @@ pub(crate) fn take_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
 
 /// [`take_at`] of places no two of which are equal: its gradient is written and not added.
 #[track_caller]
-pub(super) fn take_distinct_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
+fn take_distinct_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
     apply(Take { from: x.shape().to_vec(), is_distinct: true }, &[x, places])
 }
 
@@ -257,6 +252,13 @@ impl Op for AddAt {
         if unordered::is_unordered(&values) {
             return unordered::add_at(&values, &places, self.n);
         }
+        if values.dtype().is_float() && segments::folds(at, self.n, values.numel()) {
+            let sums = Tensor::zeros(&[self.n], at)?;
+            let line = Line::of_places(self.n, values.numel());
+            let flag = segments::untold(flag::args("add_at", at.1, self.n)?);
+            segments::fold_into(&sums, [&places, &values], line, Fold::Sum, flag)?;
+            return Ok(sums);
+        }
         if values.dtype().is_float() {
             let sums = Tensor::zeros(&[self.n, 1], at)?;
             if values.numel() > 0 && self.n > 0 {
@@ -311,18 +313,66 @@ fn copies_for(count: usize, n: usize) -> usize {
 /// For each of `n` places the write that stays, or -1.
 #[track_caller]
 fn winners(places: &Tensor, n: usize) -> Result<Tensor> {
-    let winner = Tensor::full(&[n], -1.0, (DType::I64, places.device()))?;
-    if places.numel() > 0 && n > 0 {
+    let flag = segments::untold(flag::args("put", places.device(), n)?);
+    last_writes(places, n, false, flag)
+}
+
+/// [`winners`] of a vector of indices; one below 0 counts from the end where it `wraps`, and one that is not there goes
+/// to `flag`.
+#[track_caller]
+pub(super) fn last_writes(index: &Tensor, n: usize, wraps: bool, flag: [Arg; 2]) -> Result<Tensor> {
+    let winner = Tensor::full(&[n], -1.0, (DType::I64, index.device()))?;
+    if index.numel() > 0 {
         let args = [
-            launch::view_of(places, false),
+            launch::view_of(index, false),
             launch::pointer(&winner, true),
             launch::number(DType::I64, n as f64),
+            launch::number(DType::I64, if wraps { n as f64 } else { 0.0 }),
+            flag[0],
+            flag[1],
         ];
-        let grid = Grid::x(places.numel().div_ceil(INDEXED));
+        let grid = Grid::x(index.numel().div_ceil(INDEXED));
         let kernel = &device::last_write::KERNEL;
         launch::warped(kernel, &winner, grid, &[], &[INDEXED as i64], None, &args)?;
     }
     Ok(winner)
+}
+
+/// The place of each of a vector of indices, those below 0 counted from the end, or -1 where another write stayed.
+#[track_caller]
+pub(super) fn kept_writes(index: &Tensor, winner: &Tensor) -> Result<Tensor> {
+    let (n, places) =
+        (winner.numel(), Tensor::uninitialized(index.shape(), (DType::I64, index.device()))?);
+    if index.numel() > 0 {
+        let args = [
+            launch::view_of(index, false),
+            launch::pointer(winner, false),
+            launch::view_of(&places, true),
+            launch::number(DType::I64, n as f64),
+            launch::number(DType::I64, n as f64),
+        ];
+        let grid = Grid::x(index.numel().div_ceil(INDEXED));
+        let kernel = &device::kept_writes::KERNEL;
+        launch::warped(kernel, &places, grid, &[], &[INDEXED as i64], None, &args)?;
+    }
+    Ok(places)
+}
+
+/// `y`: dense `x` with the writes that stay, of dense values.
+#[track_caller]
+pub(super) fn put_winners(x: &Tensor, winner: &Tensor, values: &Tensor, y: &Tensor) -> Result<()> {
+    if x.numel() == 0 {
+        return Ok(());
+    }
+    let args = [
+        launch::view_of(&flat(x)?, false),
+        launch::view_of(&flat(winner)?, false),
+        launch::pointer(values, false),
+        launch::view_of(&flat(y)?, true),
+    ];
+    let (kernel, dtypes) = (&device::put::KERNEL, [x.dtype(), winner.dtype()]);
+    let grid = Grid::x(x.numel().div_ceil(INDEXED));
+    launch::warped(kernel, y, grid, &dtypes, &[INDEXED as i64], None, &args)
 }
 
 /// `x` with values written at places one after the other, on the CPU.
@@ -359,24 +409,7 @@ impl Op for Put {
             return put_in_order(&x, &places, &values);
         }
         let winner = winners(&places, x.numel())?;
-        if x.numel() > 0 {
-            let args = [
-                launch::view_of(&flat(&x)?, false),
-                launch::view_of(&winner, false),
-                launch::pointer(&values, false),
-                launch::view_of(&flat(&y)?, true),
-            ];
-            let grid = Grid::x(x.numel().div_ceil(INDEXED));
-            launch::warped(
-                &device::put::KERNEL,
-                &y,
-                grid,
-                &[x.dtype()],
-                &[INDEXED as i64],
-                None,
-                &args,
-            )?;
-        }
+        put_winners(&x, &winner, &values, &y)?;
         self.winner.get_or_init(|| winner);
         Ok(y)
     }

@@ -10,11 +10,15 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::index as device;
 
-use super::along;
 use super::embedding::{places_in_order, scale_of};
-use super::gather::{self, Index, scattered, slices};
-use super::places::{add_at, plus_at, put_at, take_at};
-use super::unordered;
+use super::fill::fill_along;
+use super::gather::{self, scattered, slices};
+use super::parts::Index;
+use super::places::{add_at, checked, plus_at, take_at};
+use super::put::put_along;
+use super::segments::{self, Fold, Line};
+use super::slices::put_slices;
+use super::{along, flag, masks, unordered};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -101,18 +105,15 @@ impl Tensor {
         const NAME: &str = "index_copy";
         check_pair(NAME, self, source)?;
         let x = with_axis(self)?;
-        let written = Written::of(NAME, &x, dim, index)?;
-        if source.numel() != shape::product(&written.shape) {
-            let message = format!("the source is {:?}, not {:?}", source.shape(), written.shape);
+        let axis = shape::axis_or_scalar(NAME, dim, x.shape())?;
+        let index = gather::line_of(NAME, &x, index)?.ravel()?;
+        let mut written = x.shape().to_vec();
+        written[axis] = index.numel();
+        if source.numel() != shape::product(&written) {
+            let message = format!("the source is {:?}, not {written:?}", source.shape());
             return Err(Error::op(NAME, message));
         }
-        // Without a write there is no slice to read either.
-        if source.numel() == 0 {
-            return self.copy();
-        }
-        let source = source.reshape(&written.shape)?;
-        let taken = along::take_slices(&source, written.axis, &written.last.maximum_scalar(0.0)?)?;
-        written.mask()?.where_(&taken, &x)?.reshape(self.shape())
+        put_slices(NAME, &x, axis, &index, source)?.reshape(self.shape())
     }
 
     /// [`Tensor::index_copy`] in place.
@@ -130,10 +131,14 @@ impl Tensor {
     /// As [`Tensor::index_select`].
     #[track_caller]
     pub fn index_fill(&self, dim: i64, index: &Tensor, value: f64) -> Result<Tensor> {
+        const NAME: &str = "index_fill";
         let x = with_axis(self)?;
-        let written = Written::of("index_fill", &x, dim, index)?;
-        let value = Tensor::full(&[], value, (self.dtype(), self.device()))?;
-        written.mask()?.where_(&value, &x)?.reshape(self.shape())
+        let axis = shape::axis_or_scalar(NAME, dim, x.shape())?;
+        let index = gather::line_of(NAME, &x, index)?.ravel()?;
+        let (mut line, mut full) = (vec![1; x.rank()], x.shape().to_vec());
+        (line[axis], full[axis]) = (index.numel(), index.numel());
+        let index = index.reshape(&line)?.broadcast_to(&full)?;
+        fill_along(NAME, &x, axis, &index, value)?.reshape(self.shape())
     }
 
     /// [`Tensor::index_fill`] in place.
@@ -151,8 +156,12 @@ impl Tensor {
     /// As [`Tensor::gather`].
     #[track_caller]
     pub fn scatter_value(&self, dim: i64, index: &Tensor, value: f64) -> Result<Tensor> {
-        let value = Tensor::full(&[], value, (self.dtype(), self.device()))?;
-        self.scatter(dim, index, &value.broadcast_to(index.shape())?)
+        const NAME: &str = "scatter";
+        let (x, index) = gather::with_axes(NAME, self, dim, index)?;
+        let axis = shape::axis(NAME, dim, x.shape())?;
+        gather::check_fits(NAME, &x, axis, index.shape())?;
+        let index = if index.rank() == 0 { index.reshape(&[1])? } else { index };
+        fill_along(NAME, &x, axis, &index, value)?.reshape(self.shape())
     }
 
     /// This tensor with elements of `source` at positions in row-major order, written or added.
@@ -168,12 +177,13 @@ impl Tensor {
             let message = format!("{:?} elements for {:?}", source.shape(), index.shape());
             return Err(Error::op(NAME, message));
         }
-        let places = super::places::places_in(NAME, index, self)?;
-        let source = source.reshape(places.shape())?;
-        match accumulate {
-            true => plus_at(self, &source, &places),
-            false => put_at(self, &places, &source),
-        }
+        let (x, index) = (self.ravel()?, checked(NAME, index, self)?.ravel()?);
+        let source = source.ravel()?;
+        let y = match accumulate {
+            true => along::plus_along(NAME, &x, 0, &index, &source)?,
+            false => put_along(NAME, &x, 0, &index, &source)?,
+        };
+        y.reshape(self.shape())
     }
 
     /// [`Tensor::put`] in place.
@@ -197,12 +207,7 @@ impl Tensor {
         if mask.dtype() != DType::Bool {
             return Err(Error::op(NAME, format!("the mask must be bool, got {}", mask.dtype())));
         }
-        let places = mask.broadcast_to(self.shape())?.ravel()?.nonzero()?.ravel()?;
-        if source.numel() < places.numel() {
-            let message = format!("{} elements for {} places", source.numel(), places.numel());
-            return Err(Error::op(NAME, message));
-        }
-        put_at(self, &places, &source.ravel()?.narrow(0, 0, places.numel())?)
+        masks::replace(NAME, self, &mask.broadcast_to(self.shape())?, &source.ravel()?)
     }
 
     /// [`Tensor::masked_scatter`] in place.
@@ -287,38 +292,6 @@ impl Tensor {
 /// A scalar as a vector.
 fn with_axis(x: &Tensor) -> Result<Tensor> {
     if x.rank() == 0 { x.reshape(&[1]) } else { Ok(x.clone()) }
-}
-
-/// Which slices of a tensor an index writes.
-struct Written {
-    axis: usize,
-    /// The shape of what is written.
-    shape: Vec<usize>,
-    /// For each slice along the axis the last write to it, -1 for none: i64, a vector.
-    last: Tensor,
-    rank: usize,
-}
-
-impl Written {
-    #[track_caller]
-    fn of(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<Written> {
-        let axis = shape::axis_or_scalar(op, dim, x.shape())?;
-        let index = gather::line(op, x, axis, index)?;
-        let (n, on) = (index.numel(), x.device());
-        let mut shape = x.shape().to_vec();
-        let extent = std::mem::replace(&mut shape[axis], n);
-        let none = Tensor::full(&[extent], -1.0, (DType::I64, on))?;
-        let writes = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, on))?;
-        Ok(Written { axis, shape, last: put_at(&none, &index, &writes)?, rank: x.rank() })
-    }
-
-    /// Whether there is a write to each slice, so that it broadcasts.
-    #[track_caller]
-    fn mask(&self) -> Result<Tensor> {
-        let mut line = vec![1; self.rank];
-        line[self.axis] = self.last.numel();
-        self.last.ge_scalar(0.0)?.reshape(&line)
-    }
 }
 
 /// The places that slices at an index have along `dim`, and the source in their shape.
@@ -413,6 +386,13 @@ impl Op for ProdAt {
         let (places, values) = (places.contiguous()?, values.contiguous()?);
         if x.device() == Device::Cpu {
             return x.mul(&products_in_order(&places, &values, x)?);
+        }
+        if segments::folds((x.dtype(), x.device()), x.numel(), values.numel()) {
+            let y = x.copy()?;
+            let line = Line::of_places(x.numel(), values.numel());
+            let flag = segments::untold(flag::args("scatter_reduce", x.device(), x.numel())?);
+            segments::fold_into(&y, [&places, &values], line, Fold::Product, flag)?;
+            return Ok(y);
         }
         let products = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let (keys, starts) = places_in_order(&places, x.numel())?;

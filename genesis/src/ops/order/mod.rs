@@ -8,7 +8,7 @@ mod unique;
 
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
-pub(super) use radix::order_of_places;
+pub(super) use radix::{order_of_places, words_in_order};
 pub use unique::Unique;
 
 /// The rows of this folder.

@@ -146,18 +146,24 @@ fn sorted_in_one_launch(x: &Tensor, keys: &Keys) -> Result<Tensor> {
 /// On a GPU, of keys of at most 32 bits, each a word with its position.
 #[track_caller]
 fn sorted_words(x: &Tensor, keys: &Keys) -> Result<Tensor> {
-    let of = || Tensor::uninitialized(x.shape(), (DType::I64, x.device()));
-    let mut words = of()?;
+    let words = Tensor::uninitialized(x.shape(), (DType::I64, x.device()))?;
     let kernel = match x.dtype().is_float() {
         true => &device::radix_words_of_floats::KERNEL,
         false => &device::radix_words_of_ints::KERNEL,
     };
     let outs = [launch::view_of(&words, true)];
     by_tiles(kernel, x, keys, &[x.dtype(), keys.dtype], &outs)?;
-    let passes = keys.bits.div_ceil(DIGIT);
+    words_by_bits(words, keys.bits, 0xffff_ffff)
+}
+
+/// Words `[rows, n]` on a GPU, sorted by the lowest `bits` of their upper halves. What `keep` has no bit of is dropped.
+#[track_caller]
+fn words_by_bits(words: Tensor, bits: usize, keep: i64) -> Result<Tensor> {
+    let mut words = words;
+    let passes = bits.div_ceil(DIGIT);
     for pass in 0..passes {
-        let keep = if pass + 1 == passes { 0xffff_ffff } else { -1 };
-        let next = of()?;
+        let keep = if pass + 1 == passes { keep } else { -1 };
+        let next = Tensor::uninitialized(words.shape(), (DType::I64, words.device()))?;
         let shift = launch::number(DType::I64, (32 + pass * DIGIT) as f64);
         let counts = counts(&words, shift)?;
         let args = [
@@ -165,7 +171,7 @@ fn sorted_words(x: &Tensor, keys: &Keys) -> Result<Tensor> {
             launch::pointer(&next, true),
             launch::pointer(&counts.starts, false),
             launch::pointer(&counts.offsets, false),
-            number(x.shape()[1]),
+            number(words.shape()[1]),
             number(counts.part),
             shift,
             Arg::Scalar(Scalar::int(DType::I64, keep)),
@@ -175,6 +181,13 @@ fn sorted_words(x: &Tensor, keys: &Keys) -> Result<Tensor> {
         words = next;
     }
     Ok(words)
+}
+
+/// A vector of words on a GPU, sorted by the lowest `bits` of their upper halves; equals keep their order.
+#[track_caller]
+pub(in crate::ops) fn words_in_order(words: &Tensor, bits: usize) -> Result<Tensor> {
+    let row = words.reshape(&[1, words.numel()])?;
+    words_by_bits(row, bits, -1)?.reshape(&[words.numel()])
 }
 
 /// On a GPU, of keys of 64 bits, or rows of 2^31 elements and more: keys and positions apart.
@@ -206,6 +219,33 @@ fn sorted_pairs(x: &Tensor, keys: &Keys) -> Result<Tensor> {
         pairs = next;
     }
     Ok(pairs.at)
+}
+
+/// A vector of less than 2^31 values on a GPU in order. Values move by themselves, without positions.
+#[track_caller]
+pub(super) fn sorted_values(x: &Tensor) -> Result<Tensor> {
+    let (mut x, keys) = (x.contiguous()?, Keys::of(x, false)?);
+    let dtypes = [x.dtype(), keys.dtype];
+    let (count, scatter) = match x.dtype().is_float() {
+        true => (&device::radix_count_floats::KERNEL, &device::radix_scatter_floats::KERNEL),
+        false => (&device::radix_count_ints::KERNEL, &device::radix_scatter_ints::KERNEL),
+    };
+    for pass in 0..keys.bits.div_ceil(DIGIT) {
+        let numbers = [keys.zero, keys.flip, (pass * DIGIT) as i64].map(|of| keys.scalar(of));
+        let row = x.reshape(&[1, x.numel()])?;
+        let counts = counts_by(&row, |offsets, sizes, grid| {
+            let args = [&[launch::pointer(&x, false), offsets], &sizes[..], &numbers].concat();
+            launch::warped(count, &x, grid, &dtypes, &[TILE as i64], Some(WARPS), &args)
+        })?;
+        let next = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let read = [&counts.starts, &counts.offsets].map(|t| launch::pointer(t, false));
+        let moved = [launch::pointer(&x, false), launch::pointer(&next, true)];
+        let sizes = [number(x.numel()), number(counts.part)];
+        let args = [&moved[..], &read, &sizes, &numbers].concat();
+        launch::warped(scatter, &next, counts.grid, &dtypes, &[TILE as i64], Some(WARPS), &args)?;
+        x = next;
+    }
+    Ok(x)
 }
 
 /// The positions of the elements of a row of integers from 0 to `most`, in order; equals keep theirs. On a GPU, which
@@ -282,21 +322,26 @@ struct Offsets {
 /// Counts the digits from `shift` of parts of rows on a GPU, and adds them up.
 #[track_caller]
 fn counts(keys: &Tensor, shift: Arg) -> Result<Offsets> {
-    let [rows, n] = [keys.shape()[0], keys.shape()[1]];
+    counts_by(keys, |offsets, [n, part], grid| {
+        let args = [launch::pointer(keys, false), offsets, n, part, shift];
+        let (kernel, consts) = (&device::radix_count::KERNEL, [TILE as i64]);
+        launch::warped(kernel, keys, grid, &[keys.dtype()], &consts, Some(WARPS), &args)
+    })
+}
+
+/// Counts digits by a launch, given where counts go, how long rows and parts are, and the grid; adds them up.
+#[track_caller]
+fn counts_by(
+    rows_of: &Tensor,
+    count: impl FnOnce(Arg, [Arg; 2], Grid) -> Result<()>,
+) -> Result<Offsets> {
+    let [rows, n] = [rows_of.shape()[0], rows_of.shape()[1]];
     let part = n.div_ceil(PARTS).next_multiple_of(TILE);
     let parts = n.div_ceil(part);
-    let on = (DType::I64, keys.device());
+    let on = (DType::I64, rows_of.device());
     let offsets = Tensor::uninitialized(&[rows, DIGITS, parts], on)?;
     let grid = Grid::x(rows * parts);
-    let args = [
-        launch::pointer(keys, false),
-        launch::pointer(&offsets, true),
-        number(n),
-        number(part),
-        shift,
-    ];
-    let (kernel, consts) = (&device::radix_count::KERNEL, [TILE as i64]);
-    launch::warped(kernel, &offsets, grid, &[keys.dtype()], &consts, Some(WARPS), &args)?;
+    count(launch::pointer(&offsets, true), [number(n), number(part)], grid)?;
     let starts = Tensor::uninitialized(&[rows, DIGITS], on)?;
     exclusive(&offsets, &starts, rows * DIGITS)?;
     exclusive(&starts, &Tensor::uninitialized(&[rows], on)?, rows)?;

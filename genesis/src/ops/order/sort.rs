@@ -185,6 +185,16 @@ impl Tensor {
     }
 }
 
+/// The elements of a vector in order.
+#[track_caller]
+pub(super) fn values_in_order(x: &Tensor) -> Result<Tensor> {
+    let n = x.numel();
+    if x.device() != Device::Cpu && (radix::ROW + 1..1 << 31).contains(&n) {
+        return radix::sorted_values(x);
+    }
+    Ok(x.sort(0, false)?.0)
+}
+
 /// Elements of a row that are sorted with each other, each against each, on a GPU.
 const PIECE: usize = 1024;
 /// Elements of one program.

@@ -1,0 +1,209 @@
+//! Sums and products at indices in a fixed order, without atomics: a GPU sorts what is added by its place, and adds up
+//! each run of equal places.
+//!
+//! What is sorted are words: a place in the upper 32 bits, below it the position of the value. The sort is stable, so
+//! that the values of a place stand in their own order. A segmented scan of a block adds up the runs that end in it:
+//!
+//! ```text
+//! places  7 2 7 2 | 2 9 2 7     words by place and position  2.1 2.3 2.4 2.6 | 7.0 7.2 7.7 9.5
+//! ```
+//!
+//! Few values are sorted and added up by one program ([`mod@add_few`]). Of many each block is a program
+//! ([`mod@add_segments`]); of a run that goes on behind its block the parts are left in memory, and the block in
+//! which it begins joins them ([`mod@join_sums`]). Work grows with the number of values alone, however many a place has.
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] = &[
+    &place_words::KERNEL,
+    &add_few::KERNEL,
+    &multiply_few::KERNEL,
+    &add_segments::KERNEL,
+    &multiply_segments::KERNEL,
+    &join_sums::KERNEL,
+    &join_products::KERNEL,
+];
+
+/// The place of value `t`, whose index is `v`: `v` counts along an axis of `n` with `inner` elements behind it, and `span`
+/// values have the same coordinates before it. To an index below 0 `wrap` is added; -1 where there is no such element.
+#[device]
+fn place_of<S: Shape>(
+    v: Tile<i64, S>,
+    t: Tile<i64, S>,
+    n: i64,
+    wrap: i64,
+    inner: i64,
+    span: i64,
+) -> Tile<i64, S> {
+    let at = where_(v < 0, v + wrap, v);
+    // Positions are below 2^31: 64-bit division is slow.
+    let own = t.to::<u32>();
+    let before = own / span.to::<u32>();
+    let behind = own - own / inner.to::<u32>() * inner.to::<u32>();
+    let place = before.to::<i64>() * (n * inner) + at * inner + behind.to::<i64>();
+    where_((at >= 0) & (at < n), place, -1)
+}
+
+/// The word of value `t` at a place. One without a place stands at the last, with a position that is none: it adds no bit
+/// to what is sorted by.
+#[device]
+fn word_of<S: Shape>(place: Tile<i64, S>, t: Tile<i64, S>, last: i64) -> Tile<i64, S> {
+    where_(place >= 0, (place << 32) | t, (last << 32) | t | 0x8000_0000)
+}
+
+/// Words of `count` values that are not sorted yet. An index that is not there is left in `flag`, as by `index::resolve`,
+/// unless `code` is 0. `last` is the last place of all.
+#[kernel]
+pub fn place_words<const BLOCK: usize>(
+    index: Ptr<i64>,
+    words: PtrMut<i64>,
+    count: i64,
+    n: i64,
+    wrap: i64,
+    inner: i64,
+    span: i64,
+    last: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let t = program_id(0) * BLOCK + arange::<BLOCK>();
+    let v = load(index + t, t < count);
+    let place = place_of(v, t, n, wrap, inner, span);
+    let is_wrong = (t < count) & (place < 0);
+    if (code != 0) & any(is_wrong, 0) {
+        atomic_max(flag, code);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(where_(is_wrong, v, i64::MIN), 0));
+    }
+    store(words + t, word_of(place, t, last), t < count);
+}
+
+/// Sums that begin anew at the first of each run.
+#[device]
+fn run_sum<A: Number>(a: (i32, A), b: (i32, A)) -> (i32, A) {
+    (a.0 | b.0, where_(b.0 == 0, a.1 + b.1, b.1))
+}
+
+/// Products that begin anew at the first of each run.
+#[device]
+fn run_product<A: Number>(a: (i32, A), b: (i32, A)) -> (i32, A) {
+    (a.0 | b.0, where_(b.0 == 0, a.1 * b.1, b.1))
+}
+
+macro_rules! folds {
+    ($($few:ident, $segments:ident, $join:ident = $op:tt, $scan:ident, $fold:ident, $unit:ident;)*) => {$(
+        /// Folds `count` values, at most `BLOCK`, into `y` at their places: words are made, sorted by the low 8 bits of
+        /// their places for each of `passes`, and folded run by run. `words` has `BLOCK` numbers; the rest is as for
+        /// [`mod@place_words`].
+        #[kernel]
+        pub fn $few<T: Number, A: Number, const BLOCK: usize>(
+            index: Ptr<i64>,
+            values: Ptr<T>,
+            y: PtrMut<T>,
+            words: PtrMut<i64>,
+            count: i64,
+            n: i64,
+            wrap: i64,
+            inner: i64,
+            span: i64,
+            last: i64,
+            passes: i64,
+            flag: PtrMut<i64>,
+            code: i64,
+        ) {
+            let t = arange::<BLOCK>();
+            let v = load(index + t, t < count);
+            let place = place_of(v, t, n, wrap, inner, span);
+            let is_wrong = (t < count) & (place < 0);
+            if (code != 0) & any(is_wrong, 0) {
+                atomic_max(flag, code);
+                atomic_max(flag + (((code >> 4) & 1023) + 1), max(where_(is_wrong, v, i64::MIN), 0));
+            }
+            // What lies past the end comes last: behind equals, for the sort is stable.
+            let mut word = where_(t < count, word_of(place, t, last), -1);
+            for pass in range(0, passes, 1) {
+                let digit = (word >> (pass * 8 + 32)).to::<i32>() & 255;
+                let (rank, many) = histogram_with_ranks::<256>(digit);
+                let to = gather(cumsum(many, 0) - many, digit, 0) + rank;
+                store(words + to.to::<i64>(), word);
+                word = load(words + t);
+            }
+            let own = word >> 32;
+            let is_first = (t == 0) | (load(words + (t - 1), t > 0) >> 32 != own);
+            let is_last = (t == BLOCK - 1) | (load(words + (t + 1), t < BLOCK - 1) >> 32 != own);
+            let from = word & 0xffff_ffff;
+            let value = load(values + from, (own >= 0) & (from < 0x8000_0000), T::$unit).to::<A>();
+            let (_, total) = associative_scan((is_first.to::<i32>(), value), 0, $scan);
+            let is_end = is_last & (own >= 0);
+            let old = load(y + own, is_end, T::$unit).to::<A>();
+            store(y + own, (old $op total).to::<T>(), is_end);
+        }
+
+        /// Folds the runs of sorted words that begin and end in one block into `y`. Of others `heads` of a block gets what
+        /// the run that comes from before has in it, `tails` what the run that goes on behind it has.
+        #[kernel]
+        pub fn $segments<T: Number, A: Number, const BLOCK: usize>(
+            words: Ptr<i64>,
+            values: Ptr<T>,
+            y: PtrMut<T>,
+            heads: PtrMut<A>,
+            tails: PtrMut<A>,
+            count: i64,
+        ) {
+            let k = arange::<BLOCK>();
+            let i = program_id(0) * BLOCK + k;
+            let word = load(words + i, i < count, -1);
+            let own = word >> 32;
+            let is_first = (i == 0) | (load(words + (i - 1), (i > 0) & (i < count), -1) >> 32 != own);
+            let is_last = load(words + (i + 1), i + 1 < count, -1) >> 32 != own;
+            let from = word & 0xffff_ffff;
+            let value = load(values + from, (own >= 0) & (from < 0x8000_0000), T::$unit).to::<A>();
+            let (is_own, total) = associative_scan((is_first.to::<i32>(), value), 0, $scan);
+            let is_end = is_last & (is_own != 0) & (own >= 0);
+            let old = load(y + own, is_end, T::$unit).to::<A>();
+            store(y + own, (old $op total).to::<T>(), is_end);
+            let is_behind = k == BLOCK - 1;
+            let block = program_id(0) + k * 0;
+            store(heads + block, total, (is_own == 0) & (own >= 0) & (is_last | is_behind));
+            store(tails + block, total, (is_own != 0) & (own >= 0) & !is_last & is_behind);
+        }
+
+        /// Folds what the blocks of `of` words have of a run that begins in the block of a program and ends behind it
+        /// into `y`, `LANES` blocks at a time.
+        #[kernel]
+        pub fn $join<T: Number, A: Number, const LANES: usize>(
+            words: Ptr<i64>,
+            y: PtrMut<T>,
+            heads: Ptr<A>,
+            tails: Ptr<A>,
+            count: i64,
+            of: i64,
+        ) {
+            let next = (program_id(0) + 1) * of;
+            let own = load(words + (next - 1), next < count, -1) >> 32;
+            let behind = load(words + next, next < count, -1) >> 32;
+            let before = load(words + (next - of - 1), (next > of) & (next < count), -1) >> 32;
+            let is_begun = (own != before) | (load(words + (next - of), next < count, -1) >> 32 != own);
+            if (own >= 0) & (own == behind) & is_begun {
+                let mut total = full::<A, LANES>(A::$unit);
+                let mut block = program_id(0) + 1;
+                let mut is_whole = true;
+                while is_whole {
+                    let q = block + arange::<LANES>();
+                    let is_own = load(words + q * of, q * of < count, -1) >> 32 == own;
+                    total = total $op load(heads + q, is_own, A::$unit);
+                    is_whole = all(is_own, 0);
+                    block = block + LANES;
+                }
+                let rest = load(tails + program_id(0)) $op $fold(total, 0);
+                store(y + own, (load(y + own).to::<A>() $op rest).to::<T>());
+            }
+        }
+    )*};
+}
+
+folds! {
+    add_few, add_segments, join_sums = +, run_sum, sum, ZERO;
+    multiply_few, multiply_segments, join_products = *, run_product, prod, ONE;
+}
