@@ -25,6 +25,7 @@ pub mod fold;
 pub mod gated;
 pub mod grid_sample;
 pub mod index;
+pub mod join;
 pub mod linear_rows;
 pub mod linear_tiles;
 pub mod logits;
@@ -39,6 +40,7 @@ pub mod norm;
 pub mod norm_bwd;
 pub mod norm_rows;
 pub mod packed;
+pub mod pad;
 pub mod paged_attention;
 pub mod paged_decode;
 pub mod pool;
@@ -70,6 +72,8 @@ use genesis_kernel::kernel::KernelDef;
 pub fn all() -> Vec<&'static KernelDef> {
     let groups = [
         copy::KERNELS,
+        join::KERNELS,
+        pad::KERNELS,
         elementwise::UNARY,
         elementwise::BINARY,
         elementwise::SCALAR,

@@ -1,12 +1,14 @@
-//! Cross entropy of rows of logits against class indices.
+//! Losses of rows against class indices: cross entropy of logits, the likelihood of log-probabilities.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
+use crate::copy::matrix_tile_origin;
 use crate::softmax::online;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&cross_entropy::KERNEL, &cross_entropy_bwd::KERNEL];
+pub static KERNELS: &[&KernelDef] =
+    &[&cross_entropy::KERNEL, &cross_entropy_bwd::KERNEL, &nll_loss::KERNEL, &nll_loss_bwd::KERNEL];
 
 /// `loss[i] = log(sum(exp(x[i, ..]))) - x[i, target[i]]`, and that logarithm for the backward.
 ///
@@ -72,4 +74,101 @@ pub fn cross_entropy_bwd<T: Float, A: Float, const COLS: usize>(
     let is_target = arange::<COLS>().to::<i32>().row() == own.col();
     let d = p - where_(is_target, A::ONE, A::ZERO);
     dx.store([i, j], (d * scale.col()).to::<T>());
+}
+
+/// `loss = sum(-w[t] x[i, t])` of the targets `t` of all rows, with `MEAN` over `total = sum(w[t])`; `w` is 1 unless
+/// `WEIGHED`.
+///
+/// A target that is `ignore` counts for nothing; another that no column has is left in `flag` as by `index::resolve`. Each
+/// program sums some of the rows into a column of `partial`; the last to finish adds those up, always in the same order, and
+/// leaves a zero in `done` as it found one.
+#[kernel]
+pub unsafe fn nll_loss<
+    T: Float,
+    A: Float,
+    U: Float,
+    const MEAN: bool,
+    const WEIGHED: bool,
+    const BLOCK: usize,
+    const PARTS: usize,
+>(
+    x: View<T, 2>,
+    target: View<i64, 1>,
+    weight: Ptr<A>,
+    partial: ViewMut<A, 2>,
+    done: PtrMut<i32>,
+    loss: PtrMut<U>,
+    total: PtrMut<A>,
+    ignore: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (part, parts, n) = (program_id(0), num_programs(0), x.dim(1));
+    let mut losses = zeros::<A, BLOCK>();
+    let mut weights = zeros::<A, BLOCK>();
+    for i in range(part * BLOCK, x.dim(0), parts * BLOCK) {
+        let row = i + arange::<BLOCK>();
+        let t = target.load::<BLOCK>([i]);
+        let counts = (t != ignore) & (row < x.dim(0));
+        let is_there = (t >= 0) & (t < n);
+        if any(counts & !is_there, 0) {
+            atomic_max(flag, code);
+            let wrong = max(where_(counts & !is_there, t, i64::MIN), 0);
+            atomic_max(flag + (((code >> 4) & 1023) + 1), wrong);
+        }
+        let mask = counts & is_there;
+        let v = load(x.ptr() + (row * x.stride(0) + t * x.stride(1)), mask).to::<A>();
+        let mut w = where_(mask, A::ONE, A::ZERO);
+        if WEIGHED {
+            w = load(weight + t, mask);
+        }
+        losses += -v * w;
+        weights += w;
+    }
+    partial.store([0, part], sum(losses, 0).broadcast_to::<1, 1>());
+    partial.store([1, part], sum(weights, 0).broadcast_to::<1, 1>());
+    if atomic_add(done, 1).to::<i64>() == parts - 1 {
+        let of_losses = sum(sum(partial.load::<1, PARTS>([0, 0]), 1), 0);
+        let of_weights = sum(sum(partial.load::<1, PARTS>([1, 0]), 1), 0);
+        store(total, of_weights);
+        let result = if MEAN { of_losses / of_weights } else { of_losses };
+        store(loss, result.to::<U>());
+        atomic_xchg(done, 0);
+    }
+}
+
+/// `dx[i, j] = -w[j] dy` where `j` is the target of row `i`, with `MEAN` of `dy / total`; 0 elsewhere.
+#[kernel]
+pub unsafe fn nll_loss_bwd<
+    T: Float,
+    A: Float,
+    U: Float,
+    const MEAN: bool,
+    const WEIGHED: bool,
+    const ROWS: usize,
+    const COLS: usize,
+>(
+    target: View<i64, 1>,
+    weight: Ptr<A>,
+    total: Ptr<A>,
+    dy: Ptr<U>,
+    dx: ViewMut<T, 2>,
+    ignore: i64,
+) {
+    let (i, j) = matrix_tile_origin::<ROWS, COLS>(dx.dim(1));
+    let t = target.load::<ROWS>([i]);
+    let mask = (t != ignore) & (t >= 0) & (t < dx.dim(1)) & (i + arange::<ROWS>() < dx.dim(0));
+    let mut slope = load(dy).to::<A>();
+    if MEAN {
+        slope = slope / load(total);
+    }
+    let mut w = where_(mask, A::ONE, A::ZERO);
+    if WEIGHED {
+        w = load(weight + t, mask);
+    }
+    let at_target = where_(mask, -(w * slope), A::ZERO);
+    // The place of the target among these columns, if it is there.
+    let own = (t - j).to::<i32>();
+    let is_target = arange::<COLS>().to::<i32>().row() == own.col();
+    dx.store([i, j], where_(is_target, at_target.col(), A::ZERO).to::<T>());
 }

@@ -10,8 +10,14 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&var_rows::KERNEL, &var_cols::KERNEL, &var_rows_shared::KERNEL, &var_cols_shared::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &var_rows::KERNEL,
+    &var_cols::KERNEL,
+    &var_rows_shared::KERNEL,
+    &var_cols_shared::KERNEL,
+    &join_moments::KERNEL,
+    &slope_sums::KERNEL,
+];
 
 /// How many of `n` elements each of `BLOCK` places of a part sees, where blocks begin at `first`, `step` apart.
 #[device]
@@ -202,4 +208,60 @@ pub fn var_cols_shared<
         var.store([o, j], v.to::<U>().row());
         atomic_xchg(done + mine, 0);
     }
+}
+
+/// Mean and variance of `n` parts of one length, by those of each part, `[n, m]`: the mean of the means, and the mean of the
+/// variances and of the squared distances of the means from that.
+#[kernel]
+pub fn join_moments<A: Float, const ROWS: usize, const COLS: usize>(
+    var: View<A, 2>,
+    mean: View<A, 2>,
+    joint_var: ViewMut<A, 1>,
+    joint_mean: ViewMut<A, 1>,
+) {
+    let (j, n) = (program_id(0) * COLS, var.dim(0));
+    let mut means = zeros::<A, ROWS, COLS>();
+    for i in range(0, n, ROWS) {
+        means = means + mean.load::<ROWS, COLS>([i, j]);
+    }
+    let center = sum(means, 0) / A::from(n);
+    let mut spread = zeros::<A, ROWS, COLS>();
+    for i in range(0, n, ROWS) {
+        let inside = (i + arange::<ROWS>()).col() < n;
+        let d = where_(inside, mean.load::<ROWS, COLS>([i, j]) - center.row(), A::ZERO);
+        spread = spread + var.load::<ROWS, COLS>([i, j]) + d * d;
+    }
+    joint_var.store([j], sum(spread, 0) / A::from(n));
+    joint_mean.store([j], center);
+}
+
+/// Of rows of `dy` and `x: [m, n]`, what the gradient of a norm is made of: `sums[0, i] = sum(dy[i, ..])` and
+/// `sums[1, i] = sum(dy[i, ..] (x[i, ..] - mean[s]) scale[s])`, by statistics of which each serves `per` rows, in turns where
+/// there are fewer: `s = i / per % statistics`.
+#[kernel]
+pub unsafe fn slope_sums<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    dy: View<T, 2>,
+    x: View<T, 2>,
+    mean: View<A, 1>,
+    scale: View<A, 1>,
+    sums: ViewMut<A, 2>,
+    per: i64,
+) {
+    let (i, n) = (program_id(0) * ROWS, x.dim(1));
+    // Less than 2^31 rows: 64-bit division is slow.
+    let (all, each) = (mean.dim(0).to::<u32>(), per.to::<u32>());
+    let group = (i + arange::<ROWS>()).to::<u32>() / each;
+    let place = (group - group / all * all).to::<i64>();
+    let center = load(mean.ptr() + place).col();
+    let by = load(scale.ptr() + place).col();
+    let mut plain = zeros::<A, ROWS, COLS>();
+    let mut along = zeros::<A, ROWS, COLS>();
+    for j in range(0, n, COLS) {
+        let d = dy.load::<ROWS, COLS>([i, j]).to::<A>();
+        let v = x.load::<ROWS, COLS>([i, j]).to::<A>();
+        plain = plain + d;
+        along = along + d * ((v - center) * by);
+    }
+    sums.store([0, i], sum(plain, 1).row());
+    sums.store([1, i], sum(along, 1).row());
 }

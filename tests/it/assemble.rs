@@ -38,7 +38,7 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
 pub(crate) fn usual(name: &str) -> i64 {
     match name {
         "BM" | "BN" | "BP" => 64,
-        "BH" | "AXES" | "LINES" => 4,
+        "BH" | "AXES" | "LINES" | "UNIT" => 4,
         "BW" => 16,
         "BK" | "D" => 32,
         "ROWS" | "TOKENS" | "OWN" => 16,

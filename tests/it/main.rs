@@ -42,6 +42,8 @@ mod example_train;
 mod exits;
 mod extents;
 mod facts;
+/// How many launches ops of small tensors take.
+mod few_launches;
 mod float8;
 mod fuse;
 /// What a request generates, whatever happens around it.

@@ -42,6 +42,9 @@ fn results_lie_as_their_operands() -> Result<()> {
         lies("add", &[&x, &y], &[1, 40], |t| t[0].add(&t[1]))?;
         lies("atan2", &[&x, &y], &[1, 40], |t| t[0].atan2(&t[1]))?;
         lies("lt", &[&x, &y], &[1, 40], |t| t[0].lt(&t[1]))?;
+        lies("lt_scalar", &[&x], &[1, 40], |t| t[0].lt_scalar(0.25))?;
+        lies("logical_and", &[&x, &y], &[1, 40], |t| t[0].logical_and(&t[1]))?;
+        lies("logical_not", &[&x], &[1, 40], |t| t[0].logical_not())?;
         lies("where", &[&x, &y], &[1, 40], |t| t[0].gt(&t[1])?.where_(&t[0], &t[1]))?;
         lies("addcmul", &[&x, &y], &[1, 40], |t| t[0].addcmul(&t[0], &t[1], 0.5))?;
         // The first operand decides; one that is broadcast along an axis tells nothing of it.

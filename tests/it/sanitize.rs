@@ -351,6 +351,8 @@ fn run_reductions(device: Device) -> Result<()> {
             x.std_mean(&[1], 1.0, false)?;
             x.any_dims(&[1], false)?;
             x.all_dims_true(&[1], false)?;
+            x.vector_norm(2.0, &[1], false)?;
+            x.nansum(&[1], false)?;
             x.aminmax(&[1], false)?;
             x.argmax(1)?;
             x.argmin(1)?;
@@ -504,6 +506,24 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "sum_parts",
     "cumsum_parts",
     "cumsum_parts_reverse",
+    // Parts, boxes and places are copied by loops of a launch each, which cost little there.
+    "copy_parts",
+    "pad",
+    "pad_around",
+    "pad_around_bwd",
+    // Made of other ops, composed.
+    "nll_loss",
+    "nll_loss_bwd",
+    "slope_sums",
+    "join_moments",
+    "squares_rows",
+    "squares_cols",
+    "squares_rows_shared",
+    "squares_cols_shared",
+    "numbers_rows",
+    "numbers_cols",
+    "numbers_rows_shared",
+    "numbers_cols_shared",
     // Keys and values of prompts are read where they lie, and a decode step is several launches.
     "paged_decode",
     "paged_gather",

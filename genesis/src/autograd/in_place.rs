@@ -87,7 +87,8 @@ impl Tensor {
     /// are wanted. `others` are what `new` reads beside.
     ///
     /// This is how every op with a trailing underscore is made:
-    /// `self.in_place("clamp_", &[], |x| x.clamp(low, high))`.
+    /// `self.in_place("clamp_", &[], |x, _| x.clamp(low, high))`. The second argument of `new` is a tensor whose values
+    /// it may write over: one launch then, and no copy.
     ///
     /// # Errors
     /// If `new` refuses or gives another shape, or the tensor may not be written.
@@ -95,13 +96,14 @@ impl Tensor {
         &self,
         op: &str,
         others: &[&Tensor],
-        new: impl FnOnce(&Tensor) -> Result<Tensor>,
+        new: impl FnOnce(&Tensor, Option<&Tensor>) -> Result<Tensor>,
     ) -> Result<()> {
         self.check_in_place(op)?;
         let wanted = is_grad_enabled()
             && (self.requires_grad() || others.iter().any(|other| other.requires_grad()));
         if !wanted {
-            let new = new(&self.detach())?;
+            let own = self.detach();
+            let new = new(&own, Some(&own))?;
             self.check_castable(op, &new)?;
             return self.write(op, &new);
         }
@@ -110,7 +112,7 @@ impl Tensor {
         if self.requires_grad() {
             old.meta().set_history(self.meta().history());
         }
-        let new = new(&old)?;
+        let new = new(&old, None)?;
         drop(old);
         self.check_castable(op, &new)?;
         self.overwrite(op, new)
@@ -168,7 +170,12 @@ impl Tensor {
                 format!("{:?} can't be written into shape {:?}", new.shape(), self.shape());
             return Err(Error::op(op, message));
         }
-        launch::cast(&new.detach(), self)?;
+        let is_there = Arc::ptr_eq(new.storage(), self.storage())
+            && new.layout() == self.layout()
+            && new.dtype() == self.dtype();
+        if !is_there {
+            launch::cast(&new.detach(), self)?;
+        }
         self.storage().bump_version();
         Ok(())
     }

@@ -141,6 +141,7 @@ fn usual(name: &str) -> i64 {
         "BLOCK" => 1024,
         "LANES" | "FAN" => 32,
         "WIDTH" => 8,
+        "UNIT" => 4,
         "PARTS" => 64,
         "PIECE" => 256,
         _ => 0,

@@ -16,9 +16,11 @@ mod face;
 pub(crate) mod fused;
 mod gemm;
 pub(crate) mod grid_sample;
+pub(crate) mod join;
 pub(crate) mod linear_rows;
 pub(crate) mod linear_tiles;
 pub(crate) mod many;
+pub(crate) mod pad;
 pub(crate) mod planes;
 pub(crate) mod quantized;
 pub(crate) mod quantized_tiles;
@@ -37,7 +39,7 @@ use genesis_kernel::tuning::rows::KeptRows;
 use self::config::chip;
 pub(crate) use self::gemm::{matmul_add_cpu, matmul_cpu};
 pub(crate) use self::reduce::{
-    Fold, arg_cols, arg_rows, cumsum, extreme, fold, scan, sum, variance,
+    Fold, arg_cols, arg_rows, counters, cumsum, extreme, fold, join_moments, scan, slope_sums, sum, variance,
 };
 use crate::dispatch::capture;
 use crate::dispatch::trace;
@@ -390,6 +392,13 @@ fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tenso
 pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result<()> {
     let wide = accumulate_dtype(x.dtype());
     either(kernels, &[x.dtype(), wide], &[x], y, &[scalar(wide, c)])
+}
+
+/// Whether each element of `x` and a number are as the kernels say, which take the number rounded to its dtype.
+pub(crate) fn compare_number(kernels: Pair, x: &Tensor, z: &Tensor, c: f64) -> Result<()> {
+    let (dtype, wide) = (x.dtype(), accumulate_dtype(x.dtype()));
+    let own = if dtype.is_float() { Scalar::float(dtype, c).to_f64() } else { c };
+    either(kernels, &[dtype, wide], &[x], z, &[scalar(wide, own)])
 }
 
 /// Fills a tensor with one value.

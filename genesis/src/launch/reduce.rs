@@ -166,6 +166,65 @@ pub(crate) fn variance(
     launch_with(kernel, var, grid, &dtypes, &consts, cut.warps, &args)
 }
 
+/// Rows and columns of a tile of moments that are joined.
+const ROWS_OF_MOMENTS: usize = 64;
+const COLS_OF_MOMENTS: usize = 32;
+
+/// Variance and mean, `[m]`, of parts of one length by those of each, `[n, m]`: see [`moments::join_moments`]. False on the
+/// CPU.
+pub(crate) fn join_moments(parts: [&Tensor; 2], joint: [&Tensor; 2]) -> Result<bool> {
+    let [var, mean] = parts;
+    if !var.device().is_cuda() || var.numel() == 0 {
+        return Ok(false);
+    }
+    let (n, m) = (var.shape()[0], var.shape()[1]);
+    let rows = n.next_power_of_two().min(ROWS_OF_MOMENTS);
+    let args = [
+        own_view(var, false),
+        own_view(mean, false),
+        own_view(joint[0], true),
+        own_view(joint[1], true),
+    ];
+    let (kernel, grid) = (&moments::join_moments::KERNEL, Grid::x(m.div_ceil(COLS_OF_MOMENTS)));
+    let consts = [rows as i64, COLS_OF_MOMENTS as i64];
+    launch_with(kernel, joint[0], grid, &[var.dtype()], &consts, None, &args)?;
+    Ok(true)
+}
+
+/// The most columns of a tile of two tensors.
+const COLS_OF_TWO: usize = 4096;
+
+/// The sums over the rows of `dy` and `x: [m, n]`, both dense, that the gradient of a norm is made of, `[2, m]`: see
+/// [`moments::slope_sums`]. Each of the dense statistics serves `per` rows. False where rows are too few for a GPU, a
+/// program each.
+pub(crate) fn slope_sums(
+    [dy, x]: [&Tensor; 2],
+    [mean, scale]: [&Tensor; 2],
+    sums: &Tensor,
+    per: usize,
+) -> Result<bool> {
+    let (m, n) = (x.shape()[0], x.shape()[1]);
+    let bytes = x.dtype().bytes().max(mean.dtype().bytes());
+    let cut = Reduction::of(&chip(x.device()), [m, n, 1], bytes);
+    let is_one_launch = cut.parts == 1 && m < 1 << 31 && m * n > 0;
+    if !x.device().is_cuda() || dy.dtype() != x.dtype() || !is_one_launch {
+        return Ok(false);
+    }
+    let cols = cut.cols.min(COLS_OF_TWO);
+    let args = [
+        own_view(dy, false),
+        own_view(x, false),
+        own_view(mean, false),
+        own_view(scale, false),
+        own_view(sums, true),
+        number(DType::I64, per as f64),
+    ];
+    let (dtypes, consts) = ([x.dtype(), mean.dtype()], [cut.rows as i64, cols as i64]);
+    let (kernel, grid) = (&moments::slope_sums::KERNEL, Grid::x(m.div_ceil(cut.rows)));
+    launch_with(kernel, sums, grid, &dtypes, &consts, cut.warps, &args)?;
+    Ok(true)
+}
+
 /// The index of the extreme over the middle axis of `x: [outer, n, inner]`, with a dense `y: [outer, inner]`, by kernels
 /// for columns and for shared ones.
 pub(crate) fn arg_cols(
@@ -305,7 +364,7 @@ fn table(y: &Tensor, outer: usize, inner: usize) -> Arg {
 ///
 /// Kernels leave zeros behind, and those of one GPU follow each other on its stream, so that one
 /// array serves all of a GPU's. On the CPU several threads may launch at a time.
-pub(super) fn counters(on: Device, n: usize) -> Result<Tensor> {
+pub(crate) fn counters(on: Device, n: usize) -> Result<Tensor> {
     static KEPT: Mutex<BTreeMap<Device, Tensor>> = Mutex::new(BTreeMap::new());
     if on == Device::Cpu {
         return Tensor::zeros(&[n], (DType::I32, on));

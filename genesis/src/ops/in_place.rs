@@ -20,8 +20,23 @@ use crate::tensor::Tensor;
 ///
 /// The dtype stays, so that a result of a higher category is refused: an integer tensor takes no
 /// fractions. Where gradients are wanted it is recorded as the op would be.
+///
+/// An op that may write its result where its operand is says how: what is bound last is where it may, if anywhere.
+///
+/// ```text
+/// in_place!(mul_ = mul(tensor): |x, other, into| binary(&MUL, x, other, into));
+/// ```
 macro_rules! in_place {
     ($name:ident = $op:ident()) => {
+        in_place!($name = $op(): |x, _into| x.$op());
+    };
+    ($name:ident = $op:ident(number)) => {
+        in_place!($name = $op(number): |x, c, _into| x.$op(c));
+    };
+    ($name:ident = $op:ident(tensor)) => {
+        in_place!($name = $op(tensor): |x, other, _into| x.$op(other));
+    };
+    ($name:ident = $op:ident(): |$x:ident, $into:ident| $made:expr) => {
         impl Tensor {
             #[doc = concat!("[`Tensor::", stringify!($op), "`] in place.")]
             ///
@@ -30,11 +45,11 @@ macro_rules! in_place {
             /// wanted and recorded.
             #[track_caller]
             pub fn $name(&self) -> Result<()> {
-                self.replace(stringify!($name), &[], Tensor::$op)
+                self.replace_in(stringify!($name), &[], |$x, $into| $made)
             }
         }
     };
-    ($name:ident = $op:ident(number)) => {
+    ($name:ident = $op:ident(number): |$x:ident, $c:ident, $into:ident| $made:expr) => {
         impl Tensor {
             #[doc = concat!("[`Tensor::", stringify!($op), "`] in place.")]
             ///
@@ -42,12 +57,12 @@ macro_rules! in_place {
             /// As the op, or if the result is of a higher category, or this is a leaf whose gradient is
             /// wanted and recorded.
             #[track_caller]
-            pub fn $name(&self, c: f64) -> Result<()> {
-                self.replace(stringify!($name), &[], |x| x.$op(c))
+            pub fn $name(&self, $c: f64) -> Result<()> {
+                self.replace_in(stringify!($name), &[], |$x, $into| $made)
             }
         }
     };
-    ($name:ident = $op:ident(tensor)) => {
+    ($name:ident = $op:ident(tensor): |$x:ident, $other:ident, $into:ident| $made:expr) => {
         impl Tensor {
             #[doc = concat!("[`Tensor::", stringify!($op), "`] in place; `other` broadcasts to this shape.")]
             ///
@@ -55,8 +70,9 @@ macro_rules! in_place {
             /// As the op, or if the result is of a higher category or another shape, or this is a leaf
             /// whose gradient is wanted and recorded.
             #[track_caller]
-            pub fn $name(&self, other: &Tensor) -> Result<()> {
-                self.replace_each(stringify!($name), &[other], |x| x.$op(other))
+            pub fn $name(&self, $other: &Tensor) -> Result<()> {
+                self.check_holds(stringify!($name), &[$other])?;
+                self.replace_in(stringify!($name), &[$other], |$x, $into| $made)
             }
         }
     };
@@ -145,8 +161,20 @@ impl Tensor {
         others: &[&Tensor],
         new: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<()> {
-        self.in_place(op, others, |x| {
-            let y = new(x)?;
+        self.replace_in(op, others, |x, _| new(x))
+    }
+
+    /// [`Tensor::replace`] by an op that may write its result over the values that it reads; the second argument
+    /// of `new` is where, if it may.
+    #[track_caller]
+    pub(super) fn replace_in(
+        &self,
+        op: &str,
+        others: &[&Tensor],
+        new: impl FnOnce(&Tensor, Option<&Tensor>) -> Result<Tensor>,
+    ) -> Result<()> {
+        self.in_place(op, others, |x, into| {
+            let y = new(x, into)?;
             if category(y.dtype()) > category(self.dtype()) {
                 let message =
                     format!("a result of {} does not fit a tensor of {}", y.dtype(), self.dtype());

@@ -55,7 +55,7 @@ pub(crate) use paged::limit_of;
 pub use paged::{CacheSlots, PagedAttention, PagedLayout, Rotation};
 pub use quantized::{BlockType, QuantScheme, QuantizedWeight};
 pub use random::{Penalties, SampleTokens};
-use result::result_of;
+use result::{result_in, result_of};
 pub use shape::{GridOrder, PadMode};
 
 /// In what autocast computes ops, by folder and file; what is not here runs in the dtype of its operands.

@@ -129,15 +129,13 @@ impl Tensor {
         Tensor::full(&[], c, (self.dtype_beside(c), self.device()))
     }
 
-    /// A number to compare this tensor with: one that the dtype does not hold is not wrapped.
-    #[track_caller]
-    pub(crate) fn number_to_compare(&self, c: f64) -> Result<Tensor> {
-        let dtype = self.dtype_beside(c);
-        let is_held = dtype.is_float() || Scalar::int(dtype, c as i64).to_f64() == c;
-        if is_held {
-            return Tensor::full(&[], c, (dtype, self.device()));
+    /// The dtype in which this tensor is compared with a number: one that an integer dtype does not hold is not
+    /// wrapped.
+    pub(crate) fn dtype_to_compare(&self, c: f64) -> DType {
+        match self.dtype_beside(c) {
+            dtype if dtype.is_float() || Scalar::int(dtype, c as i64).to_f64() == c => dtype,
+            _ => DType::I64,
         }
-        Tensor::full(&vec![1; self.rank()], c, (DType::I64, self.device()))
     }
 }
 

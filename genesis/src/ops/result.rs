@@ -1,5 +1,7 @@
 //! Where the result of an elementwise op lies in memory.
 
+use std::sync::Arc;
+
 use crate::dispatch::trace;
 use crate::error::Result;
 use crate::shape::{inverse, memory_order, reordered};
@@ -16,6 +18,7 @@ pub(in crate::ops) fn result_of(
     shape: &[usize],
     at: impl Into<Creation>,
 ) -> Result<Tensor> {
+    let at = at.into();
     // What stands for a tensor is laid out by whoever stores it.
     if trace::is_on() || operands.iter().all(|t| t.is_contiguous()) {
         return Tensor::uninitialized(shape, at);
@@ -27,4 +30,41 @@ pub(in crate::ops) fn result_of(
     let dense = Tensor::uninitialized(&reordered(shape, &order), at)?;
     let layout = dense.layout().permute(&inverse(&order)).expect("an order names each axis once");
     Ok(Tensor::plain(dense.storage().clone(), layout, dense.dtype()))
+}
+
+/// The memory of `into`, where an elementwise op on these operands may write its result over it: an element that is
+/// read is then written by the program that read it. Else [`result_of`].
+///
+/// # Errors
+/// If memory runs out.
+#[track_caller]
+pub(in crate::ops) fn result_in(
+    into: Option<&Tensor>,
+    operands: &[&Tensor],
+    shape: &[usize],
+    at: impl Into<Creation>,
+) -> Result<Tensor> {
+    let at = at.into();
+    match into {
+        Some(into) if may_write_over(into, operands, shape, at) => Ok(into.clone()),
+        _ => result_of(operands, shape, at),
+    }
+}
+
+fn may_write_over(into: &Tensor, operands: &[&Tensor], shape: &[usize], at: Creation) -> bool {
+    let fits = into.shape() == shape && (into.dtype(), into.device()) == (at.dtype, at.device);
+    let bytes = |t: &Tensor| {
+        let first = t.storage().address();
+        first..first + t.storage().bytes() as u64
+    };
+    let (own, is_apart) =
+        (bytes(into), |other: std::ops::Range<u64>, own: &std::ops::Range<u64>| {
+            other.end <= own.start || own.end <= other.start
+        });
+    let is_itself = |t: &Tensor| {
+        Arc::ptr_eq(t.storage(), into.storage())
+            && t.layout() == into.layout()
+            && t.dtype() == into.dtype()
+    };
+    fits && !trace::is_on() && operands.iter().all(|t| is_itself(t) || is_apart(bytes(t), &own))
 }

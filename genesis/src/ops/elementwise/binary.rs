@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
 use crate::ops::{
-    Differentiated, Op, Saves, apply, check_pair, gradients, promote, result_of, unbroadcast,
+    Differentiated, Op, Saves, apply, check_pair, gradients, promote, result_in, unbroadcast,
 };
 use crate::shape::{Axes, broadcast_shapes, is_same};
 use crate::tensor::Tensor;
@@ -48,17 +48,17 @@ enum Ints {
     Floats,
 }
 
-/// The op of a row on tensors of any dtypes: they promote.
+/// The op of a row on tensors of any dtypes: they promote. The result may be written over `into`.
 #[track_caller]
-fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+fn binary(row: &'static Binary, x: &Tensor, y: &Tensor, into: Option<&Tensor>) -> Result<Tensor> {
     if x.dtype() == y.dtype() && x.dtype().is_float() && x.device() == y.device() {
-        return of_one_dtype(row, x, y);
+        return of_one_dtype(row, x, y, into);
     }
     let dtype = promote::result_type(&[x, y]);
     let is_wider = |t: &Tensor| t.rank() == 0 && t.dtype().is_float() && t.dtype().bytes() > 2;
     if dtype.is_arithmetic_float() && dtype.bytes() == 2 && (is_wider(x) || is_wider(y)) {
         // A number is not rounded to 16 bits before it is computed with.
-        let wide = binary(row, &x.to_dtype(DType::F32)?, &y.to_dtype(DType::F32)?)?;
+        let wide = binary(row, &x.to_dtype(DType::F32)?, &y.to_dtype(DType::F32)?, None)?;
         return wide.to_dtype(dtype);
     }
     let (x, y) = match row.ints {
@@ -68,21 +68,28 @@ fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     if let (Ints::Logic(logic), DType::Bool) = (row.ints, x.dtype()) {
         return logic(&x, &y);
     }
-    of_one_dtype(row, &x, &y)
+    of_one_dtype(row, &x, &y, into)
 }
 
 /// The op of a row on tensors that need no promotion.
 #[track_caller]
 #[inline]
-fn of_one_dtype(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+fn of_one_dtype(
+    row: &'static Binary,
+    x: &Tensor,
+    y: &Tensor,
+    into: Option<&Tensor>,
+) -> Result<Tensor> {
     let shapes = [x.shape().into(), y.shape().into()];
-    apply(BinaryCall { row, shapes }, &[x, y])
+    apply(BinaryCall { row, shapes, into: into.cloned() }, &[x, y])
 }
 
 /// A binary op in the making: it remembers its operands' shapes for the gradient.
 struct BinaryCall {
     row: &'static Binary,
     shapes: [Axes<usize>; 2],
+    /// Where the result may be written, of an op in place.
+    into: Option<Tensor>,
 }
 
 impl Op for BinaryCall {
@@ -95,13 +102,14 @@ impl Op for BinaryCall {
         check_pair(self.row.name, x, y)?;
         check_domain(self.row.name, Domain::Number, x.dtype())?;
         if is_same(x.shape(), y.shape()) && x.is_contiguous() && y.is_contiguous() {
-            let z = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+            let into = self.into.as_ref();
+            let z = result_in(into, &[x, y], x.shape(), (x.dtype(), x.device()))?;
             launch::binary_dense(self.row.kernels, x, y, &z)?;
             return Ok(z);
         }
         let shape = broadcast_shapes(self.row.name, &[x.shape(), y.shape()])?;
         let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
-        let z = result_of(&[&x, &y], &shape, (x.dtype(), x.device()))?;
+        let z = result_in(self.into.as_ref(), &[&x, &y], &shape, (x.dtype(), x.device()))?;
         launch::binary(self.row.kernels, self.row.lines, &x, &y, &z)?;
         Ok(z)
     }
@@ -157,12 +165,14 @@ macro_rules! binary_ops {
                 /// If shapes do not broadcast, devices differ, or the dtype is not one the op takes.
                 #[track_caller]
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
-                    binary(ROWS[Row::$name as usize], self, other)
+                    binary(ROWS[Row::$name as usize], self, other, None)
                 }
             )*
         }
 
-        $($(in_place!($in_place = $name(tensor));)?)*
+        $($(in_place!($in_place = $name(tensor): |x, other, into| {
+            binary(ROWS[Row::$name as usize], x, other, into)
+        });)?)*
 
         #[cfg(feature = "op-info")]
         pub(super) mod info {

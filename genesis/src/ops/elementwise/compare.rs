@@ -12,7 +12,7 @@ use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
 macro_rules! comparisons {
-    ($($(#[$doc:meta])* $name:ident, $scalar:ident = $reference:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $scalar:ident, $flat:ident = $reference:expr;)*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
@@ -32,8 +32,8 @@ macro_rules! comparisons {
                 /// If the dtype is for storage only.
                 #[track_caller]
                 pub fn $scalar(&self, c: f64) -> Result<Tensor> {
-                    let other = self.number_to_compare(c)?;
-                    compare(stringify!($name), &device::$name::KERNEL, self, &other)
+                    let kernels = (&device::$scalar::KERNEL, &device::$flat::KERNEL);
+                    compare_number(stringify!($name), kernels, self, c)
                 }
             )*
         }
@@ -102,17 +102,17 @@ macro_rules! comparisons {
 
 comparisons! {
     /// Where the operands are equal; bool.
-    eq, eq_scalar = f64::eq;
+    eq, eq_scalar, eq_scalar_flat = f64::eq;
     /// Where the operands differ; bool, true for NaN.
-    ne, ne_scalar = f64::ne;
+    ne, ne_scalar, ne_scalar_flat = f64::ne;
     /// Where the first operand is less; bool.
-    lt, lt_scalar = f64::lt;
+    lt, lt_scalar, lt_scalar_flat = f64::lt;
     /// Where the first operand is less or equal; bool.
-    le, le_scalar = f64::le;
+    le, le_scalar, le_scalar_flat = f64::le;
     /// Where the first operand is greater; bool.
-    gt, gt_scalar = f64::gt;
+    gt, gt_scalar, gt_scalar_flat = f64::gt;
     /// Where the first operand is greater or equal; bool.
-    ge, ge_scalar = f64::ge;
+    ge, ge_scalar, ge_scalar_flat = f64::ge;
 }
 
 #[track_caller]
@@ -135,5 +135,22 @@ fn compare(
     let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
     let z = result_of(&[&x, &y], &shape, (DType::Bool, x.device()))?;
     launch::strided(kernel, &[x.dtype()], &[&x, &y], &z, &[])?;
+    Ok(z)
+}
+
+/// A tensor and a number, which is an argument of the kernel: one launch.
+#[track_caller]
+fn compare_number(
+    name: &'static str,
+    kernels: (&'static KernelDef, &'static KernelDef),
+    x: &Tensor,
+    c: f64,
+) -> Result<Tensor> {
+    if x.dtype().is_f8() {
+        return Err(wrong_dtype(name, "a number", x.dtype()));
+    }
+    let x = x.detach().to_dtype(x.dtype_to_compare(c))?;
+    let z = result_of(&[&x], x.shape(), (DType::Bool, x.device()))?;
+    launch::compare_number(kernels, &x, &z, c)?;
     Ok(z)
 }

@@ -9,7 +9,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_of};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_in};
 use crate::tensor::Tensor;
 
 /// An elementwise op of a tensor and a number.
@@ -19,6 +19,8 @@ struct Scalar {
     value: f64,
     saves: Saves,
     grad: ScalarGrad,
+    /// Where the result may be written, of an op in place.
+    into: Option<Tensor>,
 }
 
 /// How the gradient of the tensor follows from the number, the saved tensors and `dy`.
@@ -32,7 +34,7 @@ impl Op for Scalar {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         check_domain(self.name, Domain::Number, x.dtype())?;
-        let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
+        let y = result_in(self.into.as_ref(), &[x], x.shape(), (x.dtype(), x.device()))?;
         launch::scalar_op(self.kernels, x, &y, self.value)?;
         Ok(y)
     }
@@ -73,15 +75,28 @@ macro_rules! scalar_ops {
                 /// If the dtype is for storage only, or memory runs out.
                 #[track_caller]
                 pub fn $name(&self, c: f64) -> Result<Tensor> {
-                    let kernels = (&device::$kernel::KERNEL, &device::$flat::KERNEL);
-                    let (saves, grad): (Saves, ScalarGrad) = ($saves, $grad);
-                    let x = if $is_quotient { self.as_float()? } else { self.beside_number(c)? };
-                    apply(Scalar { name: stringify!($name), kernels, value: c, saves, grad }, &[&x])
+                    called::$name(self, c, None)
                 }
             )*
         }
 
-        $($(in_place!($in_place = $name(number));)?)*
+        /// The calls of the rows; the result may be written over `into`.
+        mod called {
+            use super::*;
+
+            $(
+                #[track_caller]
+                pub(super) fn $name(x: &Tensor, c: f64, into: Option<&Tensor>) -> Result<Tensor> {
+                    let kernels = (&device::$kernel::KERNEL, &device::$flat::KERNEL);
+                    let (saves, grad): (Saves, ScalarGrad) = ($saves, $grad);
+                    let x = if $is_quotient { x.as_float()? } else { x.beside_number(c)? };
+                    let (name, into) = (stringify!($name), into.cloned());
+                    apply(Scalar { name, kernels, value: c, saves, grad, into }, &[&x])
+                }
+            )*
+        }
+
+        $($(in_place!($in_place = $name(number): |x, c, into| called::$name(x, c, into));)?)*
 
         #[cfg(feature = "op-info")]
         pub(super) mod info {

@@ -22,7 +22,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_of, wrong_dtype};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, result_in, wrong_dtype};
 use crate::tensor::Tensor;
 
 /// Which dtypes an op takes.
@@ -56,26 +56,33 @@ struct Unary {
     grad: UnaryGrad,
 }
 
-impl Op for &'static Unary {
+/// A unary op in the making.
+struct UnaryCall {
+    row: &'static Unary,
+    /// Where the result may be written, of an op in place.
+    into: Option<Tensor>,
+}
+
+impl Op for UnaryCall {
     fn name(&self) -> &'static str {
-        self.name
+        self.row.name
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let x = inputs[0];
-        check_domain(self.name, self.domain, x.dtype())?;
-        let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
-        launch::unary(self.kernels, x, &y)?;
+        let (x, row) = (inputs[0], self.row);
+        check_domain(row.name, row.domain, x.dtype())?;
+        let y = result_in(self.into.as_ref(), &[x], x.shape(), (x.dtype(), x.device()))?;
+        launch::unary(row.kernels, x, &y)?;
         Ok(y)
     }
 
     fn saves(&self) -> Saves {
-        self.saves
+        self.row.saves
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (numbers, grad) = (&[][..], self.grad);
-        let op = Differentiated { name: self.name, numbers, by: grad as usize };
+        let (numbers, grad) = (&[][..], self.row.grad);
+        let op = Differentiated { name: self.row.name, numbers, by: grad as usize };
         gradients(&op, saved, dy, move |saved, dy| Ok(vec![Some(grad(saved, dy)?)]))
     }
 }
@@ -92,13 +99,14 @@ pub(super) fn check_domain(op: &str, domain: Domain, dtype: DType) -> Result<()>
     Err(wrong_dtype(op, wants, dtype))
 }
 
-/// The op of a row on a tensor of any dtype.
+/// The op of a row on a tensor of any dtype. The result may be written over `into`.
 #[track_caller]
-fn unary(row: &'static Unary, x: &Tensor) -> Result<Tensor> {
+fn unary(row: &'static Unary, x: &Tensor, into: Option<&Tensor>) -> Result<Tensor> {
+    let call = UnaryCall { row, into: into.cloned() };
     match row.domain {
-        Domain::Float => apply(row, &[&x.as_float()?]),
+        Domain::Float => apply(call, &[&x.as_float()?]),
         Domain::Rounding if x.dtype().is_int() => x.copy(),
-        _ => apply(row, &[x]),
+        _ => apply(call, &[x]),
     }
 }
 
@@ -162,12 +170,14 @@ macro_rules! unary_ops {
                 /// If the dtype is not one the op takes, or memory runs out.
                 #[track_caller]
                 pub fn $name(&self) -> Result<Tensor> {
-                    unary(ROWS[Row::$name as usize], self)
+                    unary(ROWS[Row::$name as usize], self, None)
                 }
             )*
         }
 
-        $($(in_place!($in_place = $name());)?)*
+        $($(in_place!($in_place = $name(): |x, into| {
+            unary(ROWS[Row::$name as usize], x, into)
+        });)?)*
 
         #[cfg(feature = "op-info")]
         pub(super) mod info {

@@ -3,9 +3,11 @@
 use genesis_kernel::ir::DType;
 
 use crate::dispatch::autocast::{self, Precision, Precisions};
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Reduction, composite, composite_ending};
+use crate::ops::loss::nll::NllLoss;
+use crate::ops::{Reduction, apply, composite, composite_ending};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -56,6 +58,35 @@ fn weighted_loss([picked, weight, target]: [&Tensor; 3], n: &[f64]) -> Result<Te
     counted([&picked.neg()?.mul(weight)?, target], n)
 }
 
+/// The loss of scores by class, `[.., C]`, on a GPU; none where it is made of ops.
+fn in_one_launch(x: &Tensor, target: &Tensor, classes: &Classes) -> Result<Option<Tensor>> {
+    let is_mean = match classes.reduction {
+        Reduction::None => return Ok(None),
+        Reduction::Mean => true,
+        Reduction::Sum => false,
+    };
+    let is_weight = |w: &Tensor| {
+        let is_plain = !w.requires_grad() && w.dtype().is_arithmetic_float();
+        is_plain && w.shape() == [x.dim(-1).unwrap_or(0)] && w.device() == x.device()
+    };
+    let fits = x.device().is_cuda()
+        && !trace::is_on()
+        && target.device() == x.device()
+        && x.numel() > 0
+        && x.dtype().is_arithmetic_float()
+        && classes.weight.as_ref().is_none_or(is_weight);
+    if !fits {
+        return Ok(None);
+    }
+    let wide = launch::accumulate_dtype(x.dtype());
+    let of_classes = |weight: &Tensor| weight.to_dtype(wide)?.contiguous();
+    let weight = classes.weight.as_ref().map(of_classes).transpose()?;
+    let (m, c) = (target.numel(), x.dim(-1)?);
+    let target = target.detach().reshape(&[m])?;
+    let op = NllLoss::new(weight, classes.ignore_index, is_mean);
+    Ok(Some(apply(op, &[&x.reshape(&[m, c])?, &target])?))
+}
+
 impl Tensor {
     /// The negative of the log-probability of each target class.
     ///
@@ -72,7 +103,9 @@ impl Tensor {
             return cast[0].nll_loss(target, classes);
         }
         let x = rows(NAME, self, target.shape())?;
-        let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+        if let Some(loss) = in_one_launch(&x, target, classes)? {
+            return Ok(loss);
+        }
         let numbers = [classes.ignore_index as f64];
         // A row that does not count picks the first class, whatever that is.
         let safe = composite(NAME, &numbers, [target], |[target], n| {
@@ -82,13 +115,16 @@ impl Tensor {
         })?;
         let (m, c) = (safe.numel(), x.dim(-1)?);
         let picked = x.reshape(&[m, c])?.gather(1, &safe.reshape(&[m, 1])?)?;
+        let picked = picked.to_dtype(launch::accumulate_dtype(x.dtype()))?;
         let picked = picked.reshape(target.shape())?;
         let weight = match &classes.weight {
             Some(weight) => weight
-                .to_dtype(x.dtype())?
+                .to_dtype(picked.dtype())?
                 .index_select(0, &safe.reshape(&[m])?)?
                 .reshape(target.shape())?,
-            None => Tensor::ones(&[], (x.dtype(), x.device()))?.broadcast_to(target.shape())?,
+            None => {
+                Tensor::ones(&[], (picked.dtype(), x.device()))?.broadcast_to(target.shape())?
+            }
         };
         let operands = [&picked, &weight, target];
         let loss = match classes.reduction {

@@ -6,6 +6,7 @@ mod ctc;
 mod distances;
 mod linear_cross_entropy;
 mod margins;
+mod nll;
 
 use crate::dispatch::autocast::Precisions;
 #[cfg(feature = "op-info")]

@@ -3,6 +3,7 @@
 use genesis_kernel::ir::DType;
 
 use super::channels::{self, Moments};
+use super::groups;
 use crate::autograd::no_grad;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::dispatch::trace;
@@ -255,6 +256,11 @@ impl Tensor {
             })
             .transpose()
         };
+        if groups::takes(&x) {
+            let (weight, bias) = (fitted(weight)?, fitted(bias)?);
+            let y = groups::normalized(&x, (weight.as_ref(), bias.as_ref()), eps)?;
+            return y.reshape(self.shape());
+        }
         let y = match (fitted(weight)?, fitted(bias)?) {
             (Some(w), Some(b)) => composite(NAME, &[eps], [&x, &w, &b], |[x, w, b], n| {
                 let y = standardized(x, n[0])?;

@@ -43,6 +43,12 @@ pub(super) fn moments(x: &Tensor) -> Result<Moments> {
     if n == 1 {
         return shaped([var, mean]);
     }
+    let joint = || Tensor::uninitialized(&[c], (wide, x.device()));
+    let joint = [joint()?, joint()?];
+    let parts = [var.reshape(&[n, c])?, mean.reshape(&[n, c])?];
+    if launch::join_moments([&parts[0], &parts[1]], [&joint[0], &joint[1]])? {
+        return shaped(joint);
+    }
     // Rows of one length: their variance is the mean of their variances and the variance of their means.
     let [between, mean] = of(&mean.reshape(&[1, n, c])?, n)?;
     let within = var.reshape(&[n, c])?.mean_dims(&[0], false)?;
@@ -92,9 +98,29 @@ pub(super) fn standardized(
     }
 }
 
+/// The sums over the last axis of `dy`, and of `dy xhat`, `[2, rows]`, in one launch; each of the statistics serves `per`
+/// rows. None where they are sums of their own.
+#[track_caller]
+pub(super) fn row_sums(
+    of: [&Tensor; 2],
+    [mean, scale]: [&Tensor; 2],
+    per: usize,
+) -> Result<Option<Tensor>> {
+    let each = of[1].dim(-1)?;
+    if !of[1].device().is_cuda() || of[1].numel() == 0 {
+        return Ok(None);
+    }
+    let m = of[1].numel() / each;
+    let rows = |t: &Tensor| t.reshape(&[m, each])?.contiguous();
+    let line = |t: &Tensor| t.reshape(&[t.numel()])?.contiguous();
+    let (dy, x, mean, scale) = (rows(of[0])?, rows(of[1])?, line(mean)?, line(scale)?);
+    let sums = Tensor::uninitialized(&[2, m], (mean.dtype(), mean.device()))?;
+    Ok(launch::slope_sums([&dy, &x], [&mean, &scale], &sums, per)?.then_some(sums))
+}
+
 /// As wide as a tensor is computed.
 #[track_caller]
-fn wide(x: &Tensor) -> Result<Tensor> {
+pub(super) fn wide(x: &Tensor) -> Result<Tensor> {
     x.to_dtype(launch::accumulate_dtype(x.dtype()))
 }
 
@@ -131,6 +157,13 @@ impl BatchNorm {
                 wide(dy)?.mul(&wide(x)?.sub(mean)?.mul(scale)?)
             })?;
             return Ok([wide(dy)?.sum_dims(&[0], true)?, along.sum_dims(&[0], true)?]);
+        }
+        if let Some(sums) = row_sums([dy, x], [mean, scale], 1)? {
+            let [n, c] = [0, 1].map(|axis| x.shape()[axis]);
+            let sums = sums.reshape(&[2, n, c])?;
+            let sums = if n == 1 { sums } else { sums.sum_dims(&[1], true)? };
+            let of = |number| sums.select(0, number)?.reshape(&[1, c, 1]);
+            return Ok([of(0)?, of(1)?]);
         }
         let plain = composite(NAME, &[], [dy], |[dy], _| wide(dy)?.sum_dims(&[-1], false))?;
         let along = composite(NAME, &[], [dy, x, mean, scale], |[dy, x, mean, scale], _| {
@@ -183,7 +216,7 @@ impl BatchNorm {
 
 /// `dx` of a weight of one, by the number of elements of a channel.
 #[track_caller]
-fn bent([x, mean, scale, dy, plain, along]: [&Tensor; 6], n: &[f64]) -> Result<Tensor> {
+pub(super) fn bent([x, mean, scale, dy, plain, along]: [&Tensor; 6], n: &[f64]) -> Result<Tensor> {
     let hat = wide(x)?.sub(mean)?.mul(scale)?;
     let along = hat.mul(&along.div_scalar(n[0])?)?;
     wide(dy)?.sub(&plain.div_scalar(n[0])?)?.sub(&along)?.mul(scale)

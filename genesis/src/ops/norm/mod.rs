@@ -2,6 +2,7 @@
 
 mod batch_norm;
 mod channels;
+mod groups;
 mod layer_norm;
 mod softmax;
 

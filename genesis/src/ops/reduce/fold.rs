@@ -98,7 +98,7 @@ impl Tensor {
             dims.reduced(&x, |x| {
                 let shape = [x.shape()[0], x.shape()[2]];
                 let y = Tensor::uninitialized(&shape, (DType::Bool, x.device()))?;
-                launch::fold(kernels, &[x.dtype()], DType::Bool, x, &y)?;
+                launch::fold(kernels, &[x.dtype()], DType::U8, x, &y)?;
                 Ok(y)
             })?
         };
@@ -139,12 +139,27 @@ impl Tensor {
             return cast[0].vector_norm(p, dims, keep);
         }
         // Two descriptions, so that the first ends in its reduction and is one pass.
-        let folded = composite("norm", &over(&[p], dims, keep), [self], |[x], n| folded(x, n))?;
-        let norm = match p {
-            0.0 | 1.0 | f64::INFINITY | f64::NEG_INFINITY => folded,
-            _ => composite("norm", &[p], [&folded], |[y], n| rooted(y, n[0]))?,
+        let folded = match p {
+            2.0 if has_kernels(self) => {
+                let dims = Dims::new("sum", dims, keep, self.shape())?;
+                apply(Folded { row: &SQUARES, dims, from: self.shape().to_vec() }, &[self])?
+            }
+            _ => composite("norm", &over(&[p], dims, keep), [self], |[x], n| folded(x, n))?,
         };
-        norm.to_dtype(self.dtype())
+        if matches!(p, 0.0 | 1.0 | f64::INFINITY | f64::NEG_INFINITY) {
+            return folded.to_dtype(self.dtype());
+        }
+        let narrow = WIDTHS.iter().position(|&dtype| dtype == self.dtype());
+        match narrow {
+            Some(at) if folded.device().is_cuda() => {
+                composite("norm", &[p, at as f64], [&folded], |[y], n| {
+                    rooted(y, n[0])?.to_dtype(WIDTHS[n[1] as usize])
+                })
+            }
+            _ => {
+                composite("norm", &[p], [&folded], |[y], n| rooted(y, n[0]))?.to_dtype(self.dtype())
+            }
+        }
     }
 
     /// The logarithm of the sum of exponentials over `dims`, which does not overflow.
@@ -203,6 +218,85 @@ pub(super) fn axes_of<const N: usize>(numbers: &[f64]) -> ([f64; N], bool, Vec<i
     let own = std::array::from_fn(|i| numbers[i]);
     let dims = numbers[N + 1..].iter().map(|&dim| dim as i64).collect();
     (own, numbers[N] > 0.0, dims)
+}
+
+/// Dtypes that a norm is given in.
+const WIDTHS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// Whether the sums of what elements are made into have kernels of their own: on a GPU, where a composed kernel sums along
+/// the last axes alone, and stores what it would sum along others.
+pub(super) fn has_kernels(x: &Tensor) -> bool {
+    x.device().is_cuda() && !trace::is_on() && x.numel() > 0 && x.dtype().is_arithmetic_float()
+}
+
+/// A sum of what elements are made into.
+pub(super) struct FoldRow {
+    name: &'static str,
+    kernels: launch::Fold,
+    /// Whether the result has the dtype of sums.
+    is_wide: bool,
+    /// The gradient of the elements, by them and what reaches each of their sums.
+    grad: fn([&Tensor; 2], &[f64]) -> Result<Tensor>,
+}
+
+/// Squares.
+static SQUARES: FoldRow = FoldRow {
+    name: "norm",
+    kernels: [
+        &fold::squares_rows::KERNEL,
+        &fold::squares_cols::KERNEL,
+        &fold::squares_rows_shared::KERNEL,
+        &fold::squares_cols_shared::KERNEL,
+    ],
+    is_wide: true,
+    grad: |[x, dy], _| dy.mul(&x.to_dtype(dy.dtype())?)?.mul_scalar(2.0)?.to_dtype(x.dtype()),
+};
+
+/// Numbers as they are, and nothing for NaN.
+pub(super) static NUMBERS: FoldRow = FoldRow {
+    name: "nansum",
+    kernels: [
+        &fold::numbers_rows::KERNEL,
+        &fold::numbers_cols::KERNEL,
+        &fold::numbers_rows_shared::KERNEL,
+        &fold::numbers_cols_shared::KERNEL,
+    ],
+    is_wide: false,
+    grad: |[x, dy], _| x.isnan()?.where_(&dy.zeros_like()?, dy),
+};
+
+/// The sum of a row over some dimensions.
+pub(super) struct Folded {
+    pub(super) row: &'static FoldRow,
+    pub(super) dims: Dims,
+    /// The operand's shape.
+    pub(super) from: Vec<usize>,
+}
+
+impl Op for Folded {
+    fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (dtype, device) = (inputs[0].dtype(), inputs[0].device());
+        let wide = launch::accumulate_dtype(dtype);
+        let result = if self.row.is_wide { wide } else { dtype };
+        self.dims.reduced(inputs[0], |x| {
+            let y = Tensor::uninitialized(&[x.shape()[0], x.shape()[2]], (result, device))?;
+            launch::fold(self.row.kernels, &[dtype, wide], wide, x, &y)?;
+            Ok(y)
+        })
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dy = dy.reshape(&self.dims.kept(&self.from))?.broadcast_to(&self.from)?;
+        Ok(vec![Some(composite(self.row.name, &[], [saved.input(0), &dy], self.row.grad)?)])
+    }
 }
 
 /// What a norm of some order takes the root of.

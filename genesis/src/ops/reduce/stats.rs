@@ -2,9 +2,10 @@
 
 use genesis_kernel::ir::DType;
 
-use super::fold::{axes_of, over};
+use super::fold::{Folded, NUMBERS, axes_of, has_kernels, over};
+use super::sum::Dims;
 use crate::error::{Error, Result};
-use crate::ops::composite;
+use crate::ops::{apply, composite};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -35,6 +36,10 @@ impl Tensor {
     pub fn nansum(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
         if !self.dtype().is_float() {
             return self.sum_dims(dims, keep);
+        }
+        if has_kernels(self) {
+            let dims = Dims::new("sum", dims, keep, self.shape())?;
+            return apply(Folded { row: &NUMBERS, dims, from: self.shape().to_vec() }, &[self]);
         }
         composite("nansum", &over(&[], dims, keep), [self], |[x], n| {
             let ([], keep, dims) = axes_of(n);

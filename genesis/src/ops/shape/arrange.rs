@@ -3,10 +3,12 @@
 #[cfg(feature = "op-info")]
 pub(super) mod info;
 
-use genesis_kernel::ir::DType;
+use genesis_kernel::ir::{DType, Scalar};
 
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
-use crate::ops::check_pair;
+use crate::launch;
+use crate::ops::{Op, apply, check_pair, promote};
 use crate::shape::{self, Layout};
 use crate::tensor::{Tensor, host};
 
@@ -198,16 +200,19 @@ impl Tensor {
         let Some(width) = width else {
             return Err(Error::op(NAME, "the columns are more than can be counted"));
         };
-        let mut before = 0;
-        let mut rows = Vec::new();
-        for part in &parts {
-            let (m, n) = (part.shape()[0], part.shape()[1]);
-            let zeros = |n: usize| Tensor::zeros(&[m, n], (part.dtype(), first.device()));
-            let (left, right) = (zeros(before)?, zeros(width - before - n)?);
-            rows.push(Tensor::cat(&[&left, part, &right], 1)?);
-            before += n;
+        let height = parts.iter().try_fold(0usize, |sum, t| sum.checked_add(t.shape()[0]));
+        let Some(height) = height else {
+            return Err(Error::op(NAME, "the rows are more than can be counted"));
+        };
+        if let Some(other) = parts.iter().find(|t| t.device() != first.device()) {
+            let message = format!("devices differ, {} and {}", first.device(), other.device());
+            return Err(Error::op(NAME, message));
         }
-        Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)
+        shape::numel(NAME, &[height, width])?;
+        let dtype = promote::result_type(&parts.iter().collect::<Vec<_>>());
+        let parts: Vec<Tensor> = parts.iter().map(|t| t.to_dtype(dtype)).collect::<Result<_>>()?;
+        let shapes = parts.iter().map(|t| [t.shape()[0], t.shape()[1]]).collect();
+        apply(Blocks { shapes, height, width }, &parts.iter().collect::<Vec<_>>())
     }
 
     /// A scalar as a vector; others as they are.
@@ -419,6 +424,53 @@ impl Tensor {
         let grid = Tensor::meshgrid(vectors, GridOrder::Ij)?;
         let columns: Vec<Tensor> = grid.iter().map(Tensor::ravel).collect::<Result<_>>()?;
         Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1)
+    }
+}
+
+/// Matrices of these shapes along the diagonal of one of zeros.
+struct Blocks {
+    shapes: Vec<[usize; 2]>,
+    height: usize,
+    width: usize,
+}
+
+impl Blocks {
+    /// Where each block begins.
+    fn starts(&self) -> impl Iterator<Item = [usize; 2]> {
+        self.shapes.iter().scan([0; 2], |next, [m, n]| {
+            let [i, j] = *next;
+            *next = [i + m, j + n];
+            Some([i, j])
+        })
+    }
+}
+
+impl Op for Blocks {
+    fn name(&self) -> &'static str {
+        "block_diag"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (dtype, device) = (inputs[0].dtype(), inputs[0].device());
+        let result = Tensor::uninitialized(&[self.height, self.width], (dtype, device))?;
+        let part = |i: usize, m: usize, j: usize, n: usize| {
+            result.narrow(0, i, m)?.narrow(1, j, n).map(|part| part.detach())
+        };
+        let mut parts = Vec::with_capacity(3 * inputs.len());
+        for ((&input, [i, j]), &[m, n]) in inputs.iter().zip(self.starts()).zip(&self.shapes) {
+            parts.push((None, part(i, m, 0, j)?));
+            parts.push((Some(input.clone()), part(i, m, j, n)?));
+            parts.push((None, part(i, m, j + n, self.width - j - n)?));
+        }
+        launch::join::copies(&parts, Scalar::int(dtype, 0))?;
+        Ok(result)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let block = |([i, j], &[m, n]): ([usize; 2], &[usize; 2])| {
+            dy.narrow(0, i, m)?.narrow(1, j, n).map(Some)
+        };
+        self.starts().zip(&self.shapes).map(block).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Several tensors as one, and one as several: `cat`, `stack`, `split`, `chunk`, `repeat`, `roll`.
 
+use genesis_kernel::ir::Scalar;
+
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
@@ -278,15 +280,18 @@ impl Op for Cat {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.axis] = sum_of(&self.extents).unwrap_or(usize::MAX);
-        let result = Tensor::uninitialized(&shape, (inputs[0].dtype(), inputs[0].device()))?;
+        let dtype = inputs[0].dtype();
+        let result = Tensor::uninitialized(&shape, (dtype, inputs[0].device()))?;
         let mut start = 0;
-        for (input, &extent) in inputs.iter().zip(&self.extents) {
+        let part = |(&input, &extent): (&&Tensor, &usize)| {
             let layout = result.layout().slice(self.axis, start, 1, extent);
             let layout = layout.ok_or_else(|| Error::op("cat", "the parts exceed their sum"))?;
-            let part = Tensor::plain(result.storage().clone(), layout, input.dtype());
-            launch::cast(input, &part)?;
             start += extent;
-        }
+            let to = Tensor::plain(result.storage().clone(), layout, dtype);
+            Ok::<_, Error>((Some(input.clone()), to))
+        };
+        let parts = inputs.iter().zip(&self.extents).map(part).collect::<Result<Vec<_>>>()?;
+        launch::join::copies(&parts, Scalar::int(dtype, 0))?;
         Ok(result)
     }
 

@@ -5,6 +5,8 @@
 //! [`Tensor::as_strided`], `dy` is added at the places that it names. Windows of [`Tensor::unfold`] that share no element
 //! are added together.
 
+use genesis_kernel::ir::Scalar;
+
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::launch;
@@ -256,7 +258,18 @@ impl Op for Fill {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dy = inputs[0];
-        let result = Tensor::full(&self.from, self.value, (dy.dtype(), dy.device()))?;
+        let at = (dy.dtype(), dy.device());
+        if let Some(before) = first_of_box(&self.inner, &self.from) {
+            let result = Tensor::uninitialized(&self.from, at)?;
+            let value = match dy.dtype() {
+                dtype if dtype.is_float() => Scalar::float(dtype, self.value),
+                dtype => Scalar::int(dtype, self.value as i64),
+            };
+            if launch::pad::boxed(dy, &result, &before, value)? {
+                return Ok(result);
+            }
+        }
+        let result = Tensor::full(&self.from, self.value, at)?;
         let view = Tensor::plain(result.storage().clone(), self.inner.clone(), dy.dtype());
         launch::cast(dy, &view)?;
         Ok(result)
@@ -272,6 +285,24 @@ impl Op for Fill {
         let outer = inner.at(first).ok_or_else(|| unseen(name, &dy))?;
         Ok(vec![Some(apply(StridedView { name, outer, inner, from }, &[&dy])?)])
     }
+}
+
+/// Where a view of a dense tensor of this shape begins, if it is a box of it: as many axes, each walked by steps of one.
+fn first_of_box(view: &Layout, shape: &[usize]) -> Option<Vec<usize>> {
+    let dense = shape::contiguous_strides(shape);
+    let is_step = |axis: usize| view.shape()[axis] <= 1 || view.strides()[axis] == dense[axis];
+    if view.rank() != shape.len() || view.numel() == 0 || !(0..shape.len()).all(is_step) {
+        return None;
+    }
+    let mut left = view.offset();
+    let first = dense.iter().map(|&step| {
+        let at = left / step as usize;
+        left -= at * step as usize;
+        at
+    });
+    let first: Vec<usize> = first.collect();
+    let ends = first.iter().zip(view.shape()).map(|(at, extent)| at + extent);
+    ends.zip(shape).all(|(end, &extent)| end <= extent).then_some(first)
 }
 
 /// Another layout over the same storage, which may name an element more than once.

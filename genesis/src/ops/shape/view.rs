@@ -3,6 +3,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use genesis_kernel::ir::Scalar;
 use genesis_kernel::runtime::origin;
 
 use crate::autograd::{SavedTensors, is_grad_enabled};
@@ -323,7 +324,16 @@ impl Op for Scatter {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dy = inputs[0];
-        let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
+        let at = (dy.dtype(), dy.device());
+        if self.step == 1 && dy.numel() > 0 {
+            let result = Tensor::uninitialized(&self.from, at)?;
+            let mut before = vec![0; self.from.len()];
+            before[self.axis] = self.start;
+            if launch::pad::boxed(dy, &result, &before, Scalar::int(dy.dtype(), 0))? {
+                return Ok(result);
+            }
+        }
+        let result = Tensor::zeros(&self.from, at)?;
         let layout = sliced("narrow", &result, (self.axis, self.start, self.step, self.len))?;
         let slice = Tensor::plain(result.storage().clone(), layout, dy.dtype());
         launch::cast(dy, &slice)?;
