@@ -64,6 +64,7 @@ fn rows() -> Vec<Row> {
         row("pad by a mirror", SQUARE, [1, 1], |x| x[0].pad(&[3, 5], PadMode::Reflect)),
         row("pad by the other end", SQUARE, [1, 1], |x| x[0].pad(&[3, 5], PadMode::Circular)),
         row("narrow", SQUARE, [0, 1], |x| x[0].narrow(1, 3, 9)),
+        row("as_strided", SQUARE, [0, 2], |x| x[0].as_strided(&[60, 32], &[64, 2], 5)),
         row("norm of columns", SQUARE, [2, 2], |x| x[0].vector_norm(2.0, &[0], false)),
         row("norm of rows", SQUARE, [2, 2], |x| x[0].t()?.vector_norm(2.0, &[0], false)),
         row("nansum of columns", SQUARE, [1, 1], |x| x[0].nansum(&[0], false)),

@@ -199,7 +199,7 @@ fn check_view(op: &str, tensor: &Tensor, view: &View) -> Result<()> {
         "this view was made where nothing is recorded"
     } else if dense_order(view.base.layout()).is_none() {
         "the memory that this is a view of has gaps"
-    } else if may_overlap(tensor.layout()) {
+    } else if tensor.layout().may_overlap() {
         "elements of this view share places in memory"
     } else {
         return Ok(());
@@ -209,23 +209,6 @@ fn check_view(op: &str, tensor: &Tensor, view: &View) -> Result<()> {
         tensor.shape()
     );
     Err(Error::op(op, message))
-}
-
-/// Whether two elements may lie in one place: whether a step along some axis is not beyond the reach of
-/// all smaller steps together.
-fn may_overlap(layout: &Layout) -> bool {
-    let axes = layout.strides().iter().zip(layout.shape()).filter(|&(_, &extent)| extent > 1);
-    let mut steps: Vec<(i64, i64)> = axes.map(|(s, &e)| (s.abs(), e as i64 - 1)).collect();
-    steps.sort_unstable();
-    let mut reach = 0;
-    for (stride, count) in steps {
-        if stride <= reach {
-            return true;
-        }
-        // Fits as each layout reaches at most what can be counted.
-        reach += stride * count;
-    }
-    false
 }
 
 /// The order of axes in which a layout has no gaps.
@@ -254,7 +237,7 @@ impl Part {
     fn take(&self, whole: &Tensor) -> Result<Tensor> {
         let whole = whole.permute(&self.order)?.contiguous()?;
         let (shape, strides) = (self.layout.shape(), self.layout.strides());
-        if may_overlap(&self.layout) {
+        if self.layout.may_overlap() {
             // Elements of one place sum their gradients.
             return whole.as_strided(shape, strides, self.layout.offset());
         }

@@ -104,6 +104,23 @@ impl Layout {
         self.is_contiguous
     }
 
+    /// Whether two elements may lie in one place: whether a step along some axis is not beyond the reach of
+    /// all smaller steps together.
+    pub(crate) fn may_overlap(&self) -> bool {
+        let axes = self.strides().iter().zip(self.shape()).filter(|&(_, &extent)| extent > 1);
+        let mut steps: Vec<(i64, i64)> = axes.map(|(s, &e)| (s.abs(), e as i64 - 1)).collect();
+        steps.sort_unstable();
+        let mut reach = 0;
+        for (stride, count) in steps {
+            if stride <= reach {
+                return true;
+            }
+            // Fits as each layout reaches at most what can be counted.
+            reach += stride * count;
+        }
+        false
+    }
+
     /// The lowest place of an element: below the offset where a stride is negative. The offset if there
     /// are no elements.
     #[inline]
