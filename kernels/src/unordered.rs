@@ -8,7 +8,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::matrix_tile_origin;
+use crate::copy::{matrix_tile_origin, tile_origin};
 use crate::radix::order_of;
 
 /// Every kernel of this file.
@@ -18,9 +18,9 @@ pub static KERNELS: &[&KernelDef] = &[
     &put_once::KERNEL,
     &keys_of_floats::KERNEL,
     &keys_of_ints::KERNEL,
-    &forget_at::KERNEL,
-    &float_extreme_at::KERNEL,
-    &int_extreme_at::KERNEL,
+    &forget_along::KERNEL,
+    &float_extreme_along::KERNEL,
+    &int_extreme_along::KERNEL,
     &floats_of_keys::KERNEL,
     &ints_of_keys::KERNEL,
 ];
@@ -93,44 +93,78 @@ pub fn keys_of_ints<T: Int, K: Int, const BLOCK: usize>(
     keys.store([first], x.load::<BLOCK>([first]).to::<K>() ^ flip);
 }
 
-/// `keys[at[i]]` becomes the smallest key.
+/// Keys at the places that an index names along an axis, as `index::take_along` reads, become the smallest key. An index
+/// that is not there goes to `flag`, as by `index::resolve`.
 #[kernel]
-pub fn forget_at<K: Int, const BLOCK: usize>(at: View<i64, 1>, keys: PtrMut<K>, n: i64) {
-    let first = program_id(0) * BLOCK;
-    let place = at.load::<BLOCK>([first]);
-    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
-    atomic_min(keys + place, full::<K, BLOCK>(K::MIN), inside);
+pub fn forget_along<K: Int, const ROWS: usize, const COLS: usize>(
+    index: View<i64, 4>,
+    keys: PtrMut<K>,
+    s0: i64,
+    s1: i64,
+    s2: i64,
+    s3: i64,
+    n: i64,
+    step: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+    let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+    let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
+    let inside = (row < index.dim(2)) & (col < index.dim(3));
+    let is_there = (v >= -n) & (v < n);
+    if any(any(inside & !is_there, 1), 0) {
+        atomic_max(flag, code);
+        let wrong = where_(inside & !is_there, v, i64::MIN);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
+    }
+    let place = a * s0 + b * s1 + row * s2 + col * s3 + where_(v < 0, v + n, v) * step;
+    atomic_min(keys + place, full::<K, ROWS, COLS>(K::MIN), inside & is_there);
 }
 
-/// `keys[at[i]]` becomes the key of `values[i]` where that is larger; of floats.
-#[kernel]
-pub fn float_extreme_at<T: Float, A: Float, K: Int, const BLOCK: usize>(
-    at: View<i64, 1>,
-    values: View<T, 1>,
-    keys: PtrMut<K>,
-    n: i64,
-    sign: A,
-) {
-    let first = program_id(0) * BLOCK;
-    let place = at.load::<BLOCK>([first]);
-    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
-    let v = values.load::<BLOCK>([first]).to::<A>() * sign;
-    atomic_max(keys + place, order_of::<A, K, _>(v), inside);
+macro_rules! extremes {
+    ($($(#[$doc:meta])* $name:ident<$bound:ident $(, $wide:ident: $float:ident)?>($turn:ident: $of:ident) = |$v:ident| $key:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Places are those that an index names along an axis, as `index::take_along` reads. An index that is not there
+        /// goes to `flag`, as by `index::resolve`.
+        #[kernel]
+        pub fn $name<T: $bound, $($wide: $float,)? K: Int, const ROWS: usize, const COLS: usize>(
+            index: View<i64, 4>,
+            values: View<T, 4>,
+            keys: PtrMut<K>,
+            s0: i64,
+            s1: i64,
+            s2: i64,
+            s3: i64,
+            n: i64,
+            step: i64,
+            $turn: $of,
+            flag: PtrMut<i64>,
+            code: i64,
+        ) {
+            let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+            let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+            let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
+            let inside = (row < index.dim(2)) & (col < index.dim(3));
+            let is_there = (v >= -n) & (v < n);
+            if any(any(inside & !is_there, 1), 0) {
+                atomic_max(flag, code);
+                let wrong = where_(inside & !is_there, v, i64::MIN);
+                atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
+            }
+            let place = a * s0 + b * s1 + row * s2 + col * s3 + where_(v < 0, v + n, v) * step;
+            let $v = values.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+            atomic_max(keys + place, $key, inside & is_there);
+        }
+    )*};
 }
 
-/// [`mod@float_extreme_at`] of integers.
-#[kernel]
-pub fn int_extreme_at<T: Int, K: Int, const BLOCK: usize>(
-    at: View<i64, 1>,
-    values: View<T, 1>,
-    keys: PtrMut<K>,
-    n: i64,
-    flip: K,
-) {
-    let first = program_id(0) * BLOCK;
-    let place = at.load::<BLOCK>([first]);
-    let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
-    atomic_max(keys + place, values.load::<BLOCK>([first]).to::<K>() ^ flip, inside);
+extremes! {
+    /// Keys become the keys of values at their places where those are larger; of floats, which are multiplied by `sign`.
+    float_extreme_along<Float, A: Float>(sign: A) = |v| order_of::<A, K, _>(v.to::<A>() * sign);
+    /// Keys become the keys of values at their places where those are larger; of integers, whose bits are turned by `flip`.
+    int_extreme_along<Int>(flip: K) = |v| v.to::<K>() ^ flip;
 }
 
 /// What [`mod@keys_of_floats`] makes keys of; zeros lose their sign.

@@ -24,20 +24,20 @@ struct Along<'t> {
 }
 
 impl Along<'_> {
-    /// Launches a kernel on tiles of the index. Its arguments are what `first` makes of the index and of `out`, which has
-    /// its shape; the steps along the axes; the extent and the step of the one that the index counts along; `last`. False
-    /// where there are too many axes for a launch.
+    /// Launches a kernel on tiles of the index. Its arguments are what `first` makes of the index and of what is beside
+    /// it, in its shape and perhaps written; the steps along the axes; the extent and the step of the one that the index
+    /// counts along; `last`. False where there are too many axes for a launch.
     fn launch(
         &self,
-        kernel: &'static KernelDef,
-        out: Option<&Tensor>,
+        (kernel, dtypes): (&'static KernelDef, &[DType]),
+        beside: Option<(&Tensor, bool)>,
         first: impl Fn(Arg, Option<Arg>) -> Vec<Arg>,
         last: &[Arg],
     ) -> Result<bool> {
         let Along { t, axis, index } = *self;
         let mut steps = t.strides().to_vec();
         let step = std::mem::take(&mut steps[axis]);
-        let own = out.unwrap_or(index);
+        let own = beside.map_or(index, |(t, _)| t);
         let all = [index.strides(), own.strides(), &steps[..]];
         let (shape, strides) = collapse_strides(index.shape(), &all);
         let Some(pad) = 4_usize.checked_sub(shape.len()) else { return Ok(false) };
@@ -47,14 +47,14 @@ impl Along<'_> {
         };
         let mut args = first(
             view(index, &dims, &full(&strides[0]), false),
-            out.map(|y| view(y, &dims, &full(&strides[1]), true)),
+            beside.map(|(t, mutable)| view(t, &dims, &full(&strides[1]), mutable)),
         );
         args.extend(full(&strides[2]).into_iter().map(integer));
         args.extend([integer(t.shape()[axis] as i64), integer(step)]);
         args.extend_from_slice(last);
         let Tile { rows, cols, warps } = Tile::of(&chip(t.device()), 8, dims[2], dims[3]);
         let grid = Grid::x(dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols));
-        launch_with(kernel, t, grid, &[t.dtype()], &[rows as i64, cols as i64], warps, &args)?;
+        launch_with(kernel, t, grid, dtypes, &[rows as i64, cols as i64], warps, &args)?;
         Ok(true)
     }
 }
@@ -71,7 +71,8 @@ pub(crate) fn taken_along(
     let first = |index: Arg, y: Option<Arg>| {
         [Some(pointer(x, false)), Some(index), y].into_iter().flatten().collect()
     };
-    Along { t: x, axis, index }.launch(&device::take_along::KERNEL, Some(y), first, flag)
+    let kernel = (&device::take_along::KERNEL, &[x.dtype()][..]);
+    Along { t: x, axis, index }.launch(kernel, Some((y, true)), first, flag)
 }
 
 /// Writes `value` where [`taken_along`] would read.
@@ -84,7 +85,8 @@ pub(crate) fn filled_along(
 ) -> Result<bool> {
     let first = |index: Arg, _| vec![index, pointer(y, true)];
     let last = [Arg::Scalar(value), flag[0], flag[1]];
-    Along { t: y, axis, index }.launch(&device::fill_along::KERNEL, None, first, &last)
+    let kernel = (&device::fill_along::KERNEL, &[y.dtype()][..]);
+    Along { t: y, axis, index }.launch(kernel, None, first, &last)
 }
 
 /// Leaves the position in the index of the last that names each element of `winner`, where [`taken_along`] would read.
@@ -95,7 +97,23 @@ pub(crate) fn last_along(
     flag: &[Arg; 2],
 ) -> Result<bool> {
     let first = |index: Arg, _| vec![index, pointer(winner, true)];
-    Along { t: winner, axis, index }.launch(&device::last_along::KERNEL, None, first, flag)
+    let kernel = (&device::last_along::KERNEL, &[winner.dtype()][..]);
+    Along { t: winner, axis, index }.launch(kernel, None, first, flag)
+}
+
+/// A kernel that changes keys where [`taken_along`] would read, by values in the shape of the index or without any.
+pub(crate) fn changed_along(
+    kernel: (&'static KernelDef, &[DType]),
+    keys: &Tensor,
+    axis: usize,
+    (index, values): (&Tensor, Option<&Tensor>),
+    last: &[Arg],
+) -> Result<bool> {
+    let first = |index: Arg, values: Option<Arg>| {
+        [Some(index), values, Some(pointer(keys, true))].into_iter().flatten().collect()
+    };
+    let values = values.map(|values| (values, false));
+    Along { t: keys, axis, index }.launch(kernel, values, first, last)
 }
 
 /// `y[a, i, b] = x[a, index[i], b]`. An index below 0 counts from the end where it `wraps`; one that is not there gives

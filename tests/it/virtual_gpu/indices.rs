@@ -124,6 +124,23 @@ const CALLS: &[(&str, Call)] = &[
                 .div_scalar(1e3)?,
         ])
     }),
+    ("extremes", |x, i, at| {
+        let wide = x.reshape(&[300, 20])?;
+        let source = x.narrow(1, 0, 2000)?.reshape(&[200, 20])?;
+        let whole = i.remainder_scalar(2.0)?.sub_scalar(2.0)?;
+        let axes = |t: &Tensor| t.reshape(&[2, 3, 2, 5, 100]);
+        let five = axes(&i.remainder_scalar(3.0)?)?;
+        let own = x.nan_to_num(0.0, None, None)?.requires_grad_(true)?;
+        own.scatter_reduce(0, &whole, &own, ScatterReduce::Amax, false)?.sum()?.backward()?;
+        Ok(vec![
+            wide.index_reduce(0, at, &source, ScatterReduce::Amax, true)?,
+            wide.index_reduce(0, at, &source, ScatterReduce::Amin, false)?,
+            i.scatter_reduce(0, &whole, &i.mul_scalar(3.0)?, ScatterReduce::Amin, true)?,
+            axes(x)?.scatter_reduce(1, &five, &axes(&x.neg()?)?, ScatterReduce::Amax, false)?,
+            wide.index_reduce(0, at, &source, ScatterReduce::Mean, false)?,
+            own.grad().expect("a gradient"),
+        ])
+    }),
     ("gradients of reads", |x, i, at| {
         let x = x.nan_to_num(0.0, None, None)?;
         let weight = x.mul_scalar(0.5)?;

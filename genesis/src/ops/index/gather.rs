@@ -9,7 +9,7 @@ pub(super) mod info;
 use genesis_kernel::ir::DType;
 
 use super::parts::Index;
-use super::places::{checked, places_along, plus, plus_at, put_at, steps, take_at, wrapped};
+use super::places::{checked, plus, plus_at, put_at, steps, take_at, wrapped};
 use super::put::put_along;
 use super::{along, compact, fill, masks, slices};
 use crate::error::{Error, Result};
@@ -325,40 +325,25 @@ pub(super) fn line(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) ->
     wrapped(op, &line_of(op, x, index)?.ravel()?, x.shape()[axis], 1)
 }
 
-/// The places of slices along an axis.
+/// An index of slices along an axis as one of all their elements, in the shape of the slices.
 #[track_caller]
 pub(super) fn slices(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     let index = line_of(op, x, index)?;
-    let mut full = x.shape().to_vec();
-    full[axis] = index.numel();
-    let mut line = vec![1; x.rank()];
-    line[axis] = index.numel();
-    places_along(op, x, axis, &index.reshape(&line)?.broadcast_to(&full)?)
-}
-
-/// The places and the part of the source that a scatter writes.
-#[track_caller]
-pub(super) fn scattered(
-    op: &'static str,
-    x: &Tensor,
-    dim: i64,
-    index: &Tensor,
-    source: &Tensor,
-) -> Result<(Tensor, Tensor)> {
-    let Scattered { dense, axis, index, source } = fitted(op, x, dim, index, source)?;
-    Ok((places_along(op, &dense, axis, &index)?, source))
+    let (mut line, mut full) = (vec![1; x.rank()], x.shape().to_vec());
+    (line[axis], full[axis]) = (index.numel(), index.numel());
+    index.reshape(&line)?.broadcast_to(&full)
 }
 
 /// The operands of a scatter that fit each other.
-struct Scattered {
-    dense: Tensor,
-    axis: usize,
-    index: Tensor,
-    source: Tensor,
+pub(super) struct Scattered {
+    pub(super) dense: Tensor,
+    pub(super) axis: usize,
+    pub(super) index: Tensor,
+    pub(super) source: Tensor,
 }
 
 #[track_caller]
-fn fitted(
+pub(super) fn fitted(
     op: &'static str,
     x: &Tensor,
     dim: i64,

@@ -12,12 +12,13 @@ use kernels::index as device;
 
 use super::embedding::{places_in_order, scale_of};
 use super::fill::fill_along;
-use super::gather::{self, scattered, slices};
+use super::gather::{self, Scattered, fitted};
 use super::parts::Index;
-use super::places::{add_at, checked, plus_at, take_at};
+use super::places::{add_at, checked, places_along, take_at};
 use super::put::put_along;
 use super::segments::{self, Fold, Line};
 use super::slices::put_slices;
+use super::unordered::Meeting;
 use super::{along, flag, masks, unordered};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -56,8 +57,10 @@ impl Tensor {
         reduce: ScatterReduce,
         include_self: bool,
     ) -> Result<Tensor> {
-        let (places, source) = scattered("scatter_reduce", self, dim, index, source)?;
-        reduce_at(self, &places, &source, reduce, include_self)
+        const NAME: &str = "scatter_reduce";
+        let Scattered { dense, axis, index, source } = fitted(NAME, self, dim, index, source)?;
+        let at = At { op: NAME, axis, index };
+        reduce_at(&dense, &at, &source, reduce, include_self)?.reshape(self.shape())
     }
 
     /// [`Tensor::scatter_reduce`] in place.
@@ -91,8 +94,17 @@ impl Tensor {
         reduce: ScatterReduce,
         include_self: bool,
     ) -> Result<Tensor> {
-        let (places, source) = written_slices("index_reduce", self, dim, index, source)?;
-        reduce_at(self, &places, &source, reduce, include_self)
+        const NAME: &str = "index_reduce";
+        check_pair(NAME, self, source)?;
+        let x = with_axis(self)?;
+        let axis = shape::axis_or_scalar(NAME, dim, x.shape())?;
+        let index = gather::slices(NAME, &x, axis, index)?;
+        if source.numel() != index.numel() {
+            let message = format!("the source is {:?}, not {:?}", source.shape(), index.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let (source, at) = (source.reshape(index.shape())?, At { op: NAME, axis, index });
+        reduce_at(&x, &at, &source, reduce, include_self)?.reshape(self.shape())
     }
 
     /// This tensor with slices of `source` written at an index, along `dim`; of several writes to one
@@ -134,10 +146,7 @@ impl Tensor {
         const NAME: &str = "index_fill";
         let x = with_axis(self)?;
         let axis = shape::axis_or_scalar(NAME, dim, x.shape())?;
-        let index = gather::line_of(NAME, &x, index)?.ravel()?;
-        let (mut line, mut full) = (vec![1; x.rank()], x.shape().to_vec());
-        (line[axis], full[axis]) = (index.numel(), index.numel());
-        let index = index.reshape(&line)?.broadcast_to(&full)?;
+        let index = gather::slices(NAME, &x, axis, index)?;
         fill_along(NAME, &x, axis, &index, value)?.reshape(self.shape())
     }
 
@@ -294,32 +303,34 @@ fn with_axis(x: &Tensor) -> Result<Tensor> {
     if x.rank() == 0 { x.reshape(&[1]) } else { Ok(x.clone()) }
 }
 
-/// The places that slices at an index have along `dim`, and the source in their shape.
-#[track_caller]
-fn written_slices(
+/// Where values meet a tensor: at an index of its rank along an axis.
+#[derive(Clone)]
+struct At {
     op: &'static str,
-    x: &Tensor,
-    dim: i64,
-    index: &Tensor,
-    source: &Tensor,
-) -> Result<(Tensor, Tensor)> {
-    check_pair(op, x, source)?;
-    let axis = shape::axis_or_scalar(op, dim, x.shape())?;
-    let x = if x.rank() == 0 { x.reshape(&[1])? } else { x.clone() };
-    let places = slices(op, &x, axis, index)?;
-    if source.numel() != places.numel() {
-        let message = format!("the source is {:?}, not {:?}", source.shape(), places.shape());
-        return Err(Error::op(op, message));
-    }
-    let source = source.reshape(places.shape())?;
-    Ok((places, source))
+    axis: usize,
+    index: Tensor,
 }
 
-/// `x` with values reduced into it at places.
+impl At {
+    /// The places in `x`.
+    #[track_caller]
+    fn places(&self, x: &Tensor) -> Result<Tensor> {
+        places_along(self.op, x, self.axis, &self.index)
+    }
+
+    /// How many values each element of `x` meets.
+    #[track_caller]
+    fn counts(&self, x: &Tensor) -> Result<Tensor> {
+        let ones = Tensor::ones(&[], (DType::I64, x.device()))?.broadcast_to(self.index.shape())?;
+        add_at(&ones, &self.places(x)?, x.numel())?.reshape(x.shape())
+    }
+}
+
+/// `x` with values reduced into it at an index, which has their shape.
 #[track_caller]
 fn reduce_at(
     x: &Tensor,
-    places: &Tensor,
+    at: &At,
     values: &Tensor,
     reduce: ScatterReduce,
     include_self: bool,
@@ -328,28 +339,28 @@ fn reduce_at(
     if is_half && !matches!(reduce, ScatterReduce::Amax | ScatterReduce::Amin) {
         // Sums, products and counts are not rounded before they meet.
         return Tensor::rounded_once([x, values], |[x, values]| {
-            reduce_at(&x, places, &values, reduce, include_self)
+            reduce_at(&x, at, &values, reduce, include_self)
         });
     }
-    let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
-    let counts = || add_at(&ones, places, x.numel())?.reshape(x.shape());
+    let At { op, axis, ref index } = *at;
     let base = |unit: f64| -> Result<Tensor> {
-        if include_self { Ok(x.clone()) } else { x.masked_fill(&counts()?.gt_scalar(0.0)?, unit) }
+        if include_self {
+            return Ok(x.clone());
+        }
+        x.masked_fill(&at.counts(x)?.gt_scalar(0.0)?, unit)
     };
-    let sum = || base(0.0)?.add(&add_at(values, places, x.numel())?.reshape(x.shape())?);
     match reduce {
-        ScatterReduce::Sum => plus_at(&base(0.0)?, values, places),
+        ScatterReduce::Sum => along::plus_along(op, &base(0.0)?, axis, index, values),
         ScatterReduce::Mean => {
             let own = f64::from(u8::from(include_self));
-            let counts = counts()?.add_scalar(own)?.maximum_scalar(1.0)?.to_dtype(x.dtype())?;
-            if x.dtype().is_float() { sum()?.div(&counts) } else { sum()?.floor_divide(&counts) }
+            let counts = at.counts(x)?.add_scalar(own)?.maximum_scalar(1.0)?.to_dtype(x.dtype())?;
+            let sum = base(0.0)?.add(&along::add_along(op, x.shape(), axis, index, values)?)?;
+            if x.dtype().is_float() { sum.div(&counts) } else { sum.floor_divide(&counts) }
         }
-        ScatterReduce::Prod => apply(ProdAt, &[&base(1.0)?, places, values]),
-        ScatterReduce::Amax => {
-            apply(ExtremeAt { is_max: true, include_self }, &[x, places, values])
-        }
-        ScatterReduce::Amin => {
-            apply(ExtremeAt { is_max: false, include_self }, &[x, places, values])
+        ScatterReduce::Prod => apply(ProdAt { op, axis }, &[&base(1.0)?, index, values]),
+        ScatterReduce::Amax | ScatterReduce::Amin => {
+            let is_max = reduce == ScatterReduce::Amax;
+            apply(ExtremeAt { op, axis, is_max, include_self }, &[x, index, values])
         }
     }
 }
@@ -370,29 +381,20 @@ fn products_in_order(places: &Tensor, values: &Tensor, x: &Tensor) -> Result<Ten
     products.to_dtype(x.dtype())
 }
 
-/// `x` times the products of values at places.
-struct ProdAt;
+/// `x` times the products of values at an index.
+#[derive(Clone, Copy)]
+struct ProdAt {
+    op: &'static str,
+    axis: usize,
+}
 
-impl Op for ProdAt {
-    fn name(&self) -> &'static str {
-        "scatter_reduce"
-    }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (x, places, values) = (inputs[0], inputs[1].ravel()?, inputs[2].ravel()?);
-        if x.numel() == 0 || values.numel() == 0 {
-            return x.copy();
-        }
-        let (places, values) = (places.contiguous()?, values.contiguous()?);
+impl ProdAt {
+    /// At places, of which there are too many for [`segments`], or on the CPU.
+    #[track_caller]
+    fn by_places(x: &Tensor, places: &Tensor, values: &Tensor) -> Result<Tensor> {
+        let (places, values) = (places.ravel()?.contiguous()?, values.ravel()?.contiguous()?);
         if x.device() == Device::Cpu {
             return x.mul(&products_in_order(&places, &values, x)?);
-        }
-        if segments::folds((x.dtype(), x.device()), x.numel(), values.numel()) {
-            let y = x.copy()?;
-            let line = Line::of_places(x.numel(), values.numel());
-            let flag = segments::untold(flag::args("scatter_reduce", x.device(), x.numel())?);
-            segments::fold_into(&y, [&places, &values], line, Fold::Product, flag)?;
-            return Ok(y);
         }
         let products = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let (keys, starts) = places_in_order(&places, x.numel())?;
@@ -410,6 +412,32 @@ impl Op for ProdAt {
         launch::warped(kernel, &products, grid, &dtypes, &[BLOCK as i64], None, &args)?;
         x.mul(&products)
     }
+}
+
+impl Op for ProdAt {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, index, values) = (inputs[0], inputs[1], inputs[2]);
+        if x.numel() == 0 || values.numel() == 0 {
+            return x.copy();
+        }
+        if !segments::folds((x.dtype(), x.device()), x.numel(), values.numel()) {
+            return ProdAt::by_places(x, &places_along(self.op, x, self.axis, index)?, values);
+        }
+        let y = x.copy()?;
+        let flag = flag::args(self.op, x.device(), x.shape()[self.axis])?;
+        if let Some(line) = Line::along(x.shape(), self.axis, index.shape()) {
+            segments::fold_into(&y, [index, values], line, Fold::Product, flag)?;
+            return Ok(y);
+        }
+        let places = places_along(self.op, x, self.axis, index)?;
+        let (line, flag) = (Line::of_places(x.numel(), values.numel()), segments::untold(flag));
+        segments::fold_into(&y, [&places, values], line, Fold::Product, flag)?;
+        Ok(y)
+    }
 
     fn saves(&self) -> Saves {
         Saves { inputs: 7, output: true }
@@ -418,36 +446,44 @@ impl Op for ProdAt {
     /// The product of all others. Where one value of a place is zero, that one has the product of the
     /// rest; where two are, none has any.
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (x, places, values) = (saved.input(0), saved.input(1), saved.input(2));
+        let (x, index, values) = (saved.input(0), saved.input(1), saved.input(2));
+        let places = &places_along(self.op, x, self.axis, index)?;
         let is_zero = values.eq_scalar(0.0)?;
         let zeros = is_zero.to_dtype(DType::I64)?;
         let zeros = take_at(&add_at(&zeros, places, x.numel())?, places)?;
         let is_only = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
-        let without = apply(ProdAt, &[x, places, &values.masked_fill(&is_only, 1.0)?])?;
+        let without = apply(*self, &[x, index, &values.masked_fill(&is_only, 1.0)?])?;
         let rest = take_at(&dy.mul(&without)?, places)?;
         let usual = take_at(&dy.mul(saved.output())?, places)?;
         let usual = usual.div(&values.masked_fill(&is_zero, 1.0)?)?;
-        let ones = x.detach().zeros_like()?.add_scalar(1.0)?;
-        let dx = dy.mul(&apply(ProdAt, &[&ones, places, values])?)?;
+        let dx = apply(*self, &[dy, index, values])?;
         Ok(vec![Some(dx), None, Some(is_only.where_(&rest, &usual)?)])
     }
 }
 
-/// The largest or smallest of `x` and the values at its place.
+/// The largest or smallest of `x` and the values that an index brings to its place.
 struct ExtremeAt {
+    op: &'static str,
+    axis: usize,
     is_max: bool,
     include_self: bool,
 }
 
 impl Op for ExtremeAt {
     fn name(&self) -> &'static str {
-        "scatter_reduce"
+        self.op
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (x, places, values) = (inputs[0], inputs[1].ravel()?, inputs[2].ravel()?);
-        let (places, values) = (places.contiguous()?, values.contiguous()?);
-        unordered::extreme([x, &places, &values], self.is_max, self.include_self)
+        let (x, index, values) = (inputs[0], inputs[1], inputs[2]);
+        let ExtremeAt { op, axis, is_max, include_self } = *self;
+        if index.rank() <= 4 {
+            let at = Meeting { op, axis, index, values };
+            return unordered::extreme(x, &at, is_max, include_self);
+        }
+        let (places, values) = (places_along(op, x, axis, index)?.ravel()?, values.ravel()?);
+        let at = Meeting { op, axis: 0, index: &places, values: &values };
+        unordered::extreme(&x.ravel()?, &at, is_max, include_self)?.reshape(x.shape())
     }
 
     fn saves(&self) -> Saves {
@@ -456,14 +492,13 @@ impl Op for ExtremeAt {
 
     /// All that are equal to the result share the gradient.
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (x, places, values) = (saved.input(0), saved.input(1), saved.input(2));
-        let y = saved.output();
+        let (x, index, values) = (saved.input(0), saved.input(1), saved.input(2));
+        let at = At { op: self.op, axis: self.axis, index: index.clone() };
+        let (y, places) = (saved.output(), &at.places(x)?);
         let number = |t: Tensor| t.to_dtype(dy.dtype());
-        let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
-        let untouched = add_at(&ones, places, x.numel())?.reshape(x.shape())?.eq_scalar(0.0)?;
         let own = match self.include_self {
             true => number(x.eq(y)?)?,
-            false => number(untouched)?,
+            false => number(at.counts(x)?.eq_scalar(0.0)?)?,
         };
         let is_hit = values.eq(&take_at(y, places)?)?;
         // Counts are integers, whose sums need no order.

@@ -9,6 +9,7 @@ use genesis_kernel::runtime::{Arg, Device};
 use genesis_kernel::tuning::sorting::{INDEXED, UNORDERED_COLUMNS, UNORDERED_ROWS};
 use kernels::unordered as device;
 
+use super::flag;
 use crate::error::Result;
 use crate::launch;
 use crate::tensor::Tensor;
@@ -149,42 +150,55 @@ impl Keys {
     }
 }
 
-/// The largest or smallest of the values at each place of a dense `x`, which counts too unless `include_self` is
-/// false and there is a value; NaN before all.
+/// Where values meet those of a tensor: at an index of its rank along an axis, of at most four axes.
+pub(super) struct Meeting<'t> {
+    pub(super) op: &'static str,
+    pub(super) axis: usize,
+    pub(super) index: &'t Tensor,
+    pub(super) values: &'t Tensor,
+}
+
+/// The largest or smallest of the values that meet each element of `x`, which counts too unless `include_self` is false
+/// and there is a value; NaN before all.
 #[track_caller]
 pub(super) fn extreme(
-    [x, places, values]: [&Tensor; 3],
+    x: &Tensor,
+    at: &Meeting<'_>,
     is_max: bool,
     include_self: bool,
 ) -> Result<Tensor> {
     if x.dtype() == DType::Bool {
-        let [x, values] = [x, values].map(|t| t.to_dtype(DType::U8));
-        return extreme([&x?, places, &values?], is_max, include_self)?.to_dtype(DType::Bool);
+        let values = &at.values.to_dtype(DType::U8)?;
+        let y = extreme(&x.to_dtype(DType::U8)?, &Meeting { values, ..*at }, is_max, include_self);
+        return y?.to_dtype(DType::Bool);
     }
     let flat = x.contiguous()?.reshape(&[x.numel()])?;
     let (n, how) = (x.numel(), Keys::of(x.dtype(), is_max));
     let dtypes = how.dtypes(x.dtype());
-    let keys = Tensor::uninitialized(&[n], (how.dtype, x.device()))?;
+    let keys = Tensor::uninitialized(x.shape(), (how.dtype, x.device()))?;
     let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
     if n == 0 {
         return Ok(y);
     }
-    let args = [launch::view_of(&flat, false), launch::view_of(&keys, true), how.turn];
+    let line = keys.reshape(&[n])?;
+    let args = [launch::view_of(&flat, false), launch::view_of(&line, true), how.turn];
     let kernel = how.pick(&device::keys_of_floats::KERNEL, &device::keys_of_ints::KERNEL);
     launch_of(kernel, n, &keys, &dtypes, &args)?;
-    let (count, at) = (values.numel(), launch::view_of(places, false));
-    if count > 0 && !include_self {
-        let args = [at, launch::pointer(&keys, true), number(n)];
-        launch_of(&device::forget_at::KERNEL, count, &keys, &[how.dtype], &args)?;
-    }
-    if count > 0 {
-        let kept = launch::pointer(&keys, true);
-        let args = [at, launch::view_of(values, false), kept, number(n), how.turn];
-        let kernel = how.pick(&device::float_extreme_at::KERNEL, &device::int_extreme_at::KERNEL);
-        launch_of(kernel, count, &keys, &dtypes, &args)?;
+    if at.values.numel() > 0 {
+        let [words, code] = flag::args(at.op, x.device(), x.shape()[at.axis])?;
+        if !include_self {
+            let kernel = (&device::forget_along::KERNEL, &[how.dtype][..]);
+            let last = [words, code];
+            launch::along::changed_along(kernel, &keys, at.axis, (at.index, None), &last)?;
+        }
+        let kernel =
+            how.pick(&device::float_extreme_along::KERNEL, &device::int_extreme_along::KERNEL);
+        let (met, last) = ((at.index, Some(at.values)), [how.turn, words, code]);
+        launch::along::changed_along((kernel, &dtypes), &keys, at.axis, met, &last)?;
+        flag::refuse(x.device())?;
     }
     let out = y.reshape(&[n])?;
-    let args = [launch::view_of(&keys, false), launch::view_of(&out, true), how.turn];
+    let args = [launch::view_of(&line, false), launch::view_of(&out, true), how.turn];
     let kernel = how.pick(&device::floats_of_keys::KERNEL, &device::ints_of_keys::KERNEL);
     launch_of(kernel, n, &y, &dtypes, &args)?;
     Ok(y)
