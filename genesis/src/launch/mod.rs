@@ -39,7 +39,8 @@ use genesis_kernel::tuning::rows::KeptRows;
 use self::config::chip;
 pub(crate) use self::gemm::{matmul_add_cpu, matmul_cpu};
 pub(crate) use self::reduce::{
-    Fold, arg_cols, arg_rows, counters, cumsum, extreme, fold, join_moments, scan, slope_sums, sum, variance,
+    Fold, arg_cols, arg_rows, counters, cumsum, extreme, fold, join_moments, scan, slope_sums, sum,
+    variance,
 };
 use crate::dispatch::capture;
 use crate::dispatch::trace;
