@@ -4,16 +4,25 @@
 //! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32.
 
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::lang::library::single::log1p_short;
 use genesis_kernel::lang::library::{off_whole, pow_wide};
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
 
 macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident = |$x:ident| { $($body:tt)* })*) => {
+    ($($(#[$doc:meta])* $name:ident, $flat:ident = |$x:ident| { $($body:tt)* })*) => {
         /// The kernels of one operand.
-        pub static UNARY: &[&KernelDef] = &[$(&$name::KERNEL),*];
+        pub static UNARY: &[&KernelDef] = &[$(&$name::KERNEL, &$flat::KERNEL),*];
         $(
+            $(#[$doc])*
+            #[kernel]
+            pub fn $flat<T: Float, A: Float, const BLOCK: usize>(x: View<T, 1>, y: ViewMut<T, 1>) {
+                let at = program_id(0) * BLOCK;
+                let $x = x.load::<BLOCK>([at]).to::<A>();
+                y.store([at], ($($body)*).to::<T>());
+            }
+
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: Float, A: Float, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>) {
@@ -27,63 +36,74 @@ macro_rules! unary {
 
 unary! {
     /// The integer next to 0.
-    trunc = |v| { trunc(v) }
+    trunc, trunc_flat = |v| { trunc(v) }
     /// What `trunc` takes away.
-    frac = |v| { v - trunc(v) }
+    frac, frac_flat = |v| { v - trunc(v) }
     /// One over x.
-    reciprocal = |v| { A::ONE / v }
+    reciprocal, reciprocal_flat = |v| { A::ONE / v }
     /// 2 to the power of x.
-    exp2 = |v| { exp2(v) }
+    exp2, exp2_flat = |v| { exp2(v) }
     /// `exp(x) - 1`
-    expm1 = |v| { expm1(v) }
+    expm1, expm1_flat = |v| { expm1(v) }
     /// The logarithm to base 2.
-    log2 = |v| { log2(v) }
+    log2, log2_flat = |v| { log2(v) }
     /// The logarithm to base 10.
-    log10 = |v| { log10(v) }
+    log10, log10_flat = |v| { log10(v) }
     /// `log(1 + x)`
-    log1p = |v| { log1p(v) }
+    log1p, log1p_flat = |v| { log1p(v) }
     /// The tangent.
-    tan = |v| { tan(v) }
+    tan, tan_flat = |v| { tan(v) }
     /// The arc sine.
-    asin = |v| { asin(v) }
+    asin, asin_flat = |v| { asin(v) }
     /// The arc cosine.
-    acos = |v| { acos(v) }
+    acos, acos_flat = |v| { acos(v) }
     /// The arc tangent.
-    atan = |v| { atan(v) }
+    atan, atan_flat = |v| { atan(v) }
     /// The hyperbolic sine.
-    sinh = |v| { sinh(v) }
+    sinh, sinh_flat = |v| { sinh(v) }
     /// The hyperbolic cosine.
-    cosh = |v| { cosh(v) }
+    cosh, cosh_flat = |v| { cosh(v) }
     /// The inverse of the hyperbolic sine.
-    asinh = |v| { asinh(v) }
+    asinh, asinh_flat = |v| { asinh(v) }
     /// The inverse of the hyperbolic cosine.
-    acosh = |v| { acosh(v) }
+    acosh, acosh_flat = |v| { acosh(v) }
     /// The inverse of the hyperbolic tangent.
-    atanh = |v| { atanh(v) }
+    atanh, atanh_flat = |v| { atanh(v) }
     /// `1 - erf(x)`
-    erfc = |v| { erfc(v) }
+    erfc, erfc_flat = |v| { erfc(v) }
     /// The inverse of the error function.
-    erfinv = |v| { erfinv(v) }
+    erfinv, erfinv_flat = |v| { erfinv(v) }
     /// The logarithm of the magnitude of the gamma function.
-    lgamma = |v| { lgamma(v) }
+    lgamma, lgamma_flat = |v| { lgamma(v) }
     /// The cardinal sine.
-    sinc = |v| { sinc_of(v) }
+    sinc, sinc_flat = |v| { sinc_of(v) }
 }
 
 /// `sin(pi x) / (pi x)`
 #[device]
 pub fn sinc_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let angle = x * A::from(3.141592653589793);
     let sine = sin(off_whole(x) * A::from(3.141592653589793));
     let half = round(x) * A::from(0.5);
     let signed = where_(floor(half) == half, sine, -sine);
-    where_(x == A::ZERO, A::ONE, signed / (x * A::from(3.141592653589793)))
+    // What a GPU's reciprocal has no normal number for is 1 anyway.
+    where_(abs(x) < A::MIN_POSITIVE * A::from(4.0), A::ONE, signed * fast::recip(angle))
 }
 
 macro_rules! binary {
-    ($($(#[$doc:meta])* $name:ident: $bound:ident = |$x:ident, $y:ident| { $($body:tt)* })*) => {
+    ($($(#[$doc:meta])* $name:ident, $flat:ident: $bound:ident = |$x:ident, $y:ident| { $($body:tt)* })*) => {
         /// The kernels of two operands.
-        pub static BINARY: &[&KernelDef] = &[$(&$name::KERNEL),*];
+        pub static BINARY: &[&KernelDef] = &[$(&$name::KERNEL, &$flat::KERNEL),*];
         $(
+            $(#[$doc])*
+            #[kernel]
+            pub fn $flat<T: $bound, A: $bound, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, z: ViewMut<T, 1>) {
+                let at = program_id(0) * BLOCK;
+                let $x = x.load::<BLOCK>([at]).to::<A>();
+                let $y = y.load::<BLOCK>([at]).to::<A>();
+                z.store([at], ($($body)*).to::<T>());
+            }
+
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: View<T, 4>, z: ViewMut<T, 4>) {
@@ -109,16 +129,16 @@ pub fn remainder_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A,
     where_((rest != A::ZERO) & ((rest < A::ZERO) != (y < A::ZERO)), rest + y, rest)
 }
 
-/// The quotient rounded down, such that `x = quotient * y + remainder`.
+/// The quotient rounded down. Rounded to nearest it may have come up to an integer that it is below, which the sign of
+/// the rest tells; where it is beside 0 the rest is `x`, also of an infinite divisor.
 #[device]
 pub fn floor_divide_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let rest = x % y;
-    let quotient = (x - rest) / y;
-    let is_over = (rest != A::ZERO) & ((rest < A::ZERO) != (y < A::ZERO));
-    let quotient = where_(is_over, quotient - A::ONE, quotient);
+    let quotient = x / y;
     let down = floor(quotient);
-    let down = where_(quotient - down > A::from(0.5), down + A::ONE, down);
-    where_(y == A::ZERO, x / y, where_(quotient == A::ZERO, x / y * A::ZERO, down))
+    let rest = where_(down == A::ZERO, x, fma(-down, y, x));
+    let is_over = (rest != A::ZERO) & ((rest < A::ZERO) != (y < A::ZERO));
+    let down = where_(is_over, down - A::ONE, down);
+    where_(y == A::ZERO, quotient, where_(is_nan(rest), rest, down))
 }
 
 /// `log(exp(x) + exp(y))`, which does not overflow. Beside 0 its two parts cancel: what f32 holds is computed in f64,
@@ -128,6 +148,8 @@ pub fn log_add_of<T: Float, A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) ->
     let distance = where_(x == y, A::ZERO, abs(x - y));
     if (T::EPSILON > T::from(1e-10)) & (A::EPSILON < A::from(1e-10)) {
         maximum(x, y) + log1p_of_power(distance.to::<f64>()).to::<A>()
+    } else if T::EPSILON > T::from(1e-5) {
+        maximum(x, y) + log1p_short(fast::exp(-distance.to::<f32>())).to::<A>()
     } else {
         maximum(x, y) + log1p(exp(-distance))
     }
@@ -254,25 +276,25 @@ pub fn lcm_of<T: Int, const ROWS: usize, const COLS: usize>(
 
 binary! {
     /// `x` to the power of `y`.
-    pow: Float = |u, v| { pow_of::<T, A, _>(u, v) }
+    pow, pow_flat: Float = |u, v| { pow_of::<T, A, _>(u, v) }
     /// The angle of the point `(y, x)`.
-    atan2: Float = |u, v| { atan2(u, v) }
+    atan2, atan2_flat: Float = |u, v| { atan2(u, v) }
     /// The rest of a truncated division; it has the sign of the dividend.
-    fmod: Float = |u, v| { u % v }
+    fmod, fmod_flat: Float = |u, v| { u % v }
     /// The rest of a division rounded down.
-    remainder: Float = |u, v| { remainder_of(u, v) }
+    remainder, remainder_flat: Float = |u, v| { remainder_of(u, v) }
     /// The quotient rounded down.
-    floor_divide: Float = |u, v| { floor_divide_of(u, v) }
+    floor_divide, floor_divide_flat: Float = |u, v| { floor_divide_of(u, v) }
     /// The quotient without its fraction.
-    trunc_divide: Float = |u, v| { trunc(u / v) }
+    trunc_divide, trunc_divide_flat: Float = |u, v| { trunc(u / v) }
     /// The length of a vector.
-    hypot: Float = |u, v| { hypot(u, v) }
+    hypot, hypot_flat: Float = |u, v| { hypot(u, v) }
     /// The logarithm of a sum of exponentials.
-    logaddexp: Float = |u, v| { log_add_of::<T, A, _>(u, v) }
+    logaddexp, logaddexp_flat: Float = |u, v| { log_add_of::<T, A, _>(u, v) }
     /// `x log(y)`
-    xlogy: Float = |u, v| { xlogy_of(u, v) }
+    xlogy, xlogy_flat: Float = |u, v| { xlogy_of(u, v) }
     /// The magnitude of one with the sign of the other.
-    copysign: Float = |u, v| { copysign(u, v) }
+    copysign, copysign_flat: Float = |u, v| { copysign(u, v) }
 }
 
 /// The kernels of integers and bools.

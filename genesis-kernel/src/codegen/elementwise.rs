@@ -113,6 +113,16 @@ pub(crate) fn unary(
         UnaryOp::RecipApprox if dtype == DType::F32 && target == Target::Nvptx => {
             Ok(e.inline_asm(ty, "rcp.approx.ftz.f32 $0, $1;", "=f,f", &[x], false))
         }
+        UnaryOp::SqrtApprox if dtype == DType::F32 && target == Target::Nvptx => {
+            Ok(e.inline_asm(ty, "sqrt.approx.ftz.f32 $0, $1;", "=f,f", &[x], false))
+        }
+        UnaryOp::Log2Flush if dtype == DType::F32 && target == Target::Nvptx => {
+            Ok(e.inline_asm(ty, "lg2.approx.ftz.f32 $0, $1;", "=f,f", &[x], false))
+        }
+        // Subnormal numbers have a logarithm.
+        UnaryOp::Log2Approx if dtype == DType::F32 && target == Target::Nvptx => {
+            Ok(e.inline_asm(ty, "lg2.approx.f32 $0, $1;", "=f,f", &[x], false))
+        }
         UnaryOp::SinFar if dtype.is_float() => Ok(far::sine(e, target, dtype, x, 0)),
         UnaryOp::CosFar if dtype.is_float() => Ok(far::sine(e, target, dtype, x, 1)),
         _ => Err(unknown(op, dtype)),
@@ -146,9 +156,12 @@ fn bool_binary(e: &Emitter, op: BinaryOp, a: Val, b: Val) -> Result<Val, Error> 
         BinaryOp::Or | BinaryOp::Max | BinaryOp::MaxNum => Ok(e.or(a, b)),
         // The integers modulo 2.
         BinaryOp::Xor | BinaryOp::Add | BinaryOp::Sub => Ok(e.xor(a, b)),
-        BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => {
-            Err(unknown(op, DType::Bool))
-        }
+        BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::MulHi
+        | BinaryOp::Short => Err(unknown(op, DType::Bool)),
     }
 }
 
@@ -175,7 +188,8 @@ fn float_binary(
         | BinaryOp::Xor
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::MulHi => Err(unknown(op, dtype)),
+        | BinaryOp::MulHi
+        | BinaryOp::Short => Err(unknown(op, dtype)),
     }
 }
 

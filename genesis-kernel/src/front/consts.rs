@@ -102,6 +102,7 @@ fn integer_op(op: BinaryOp, a: i128, b: i128) -> Option<i128> {
         BinaryOp::Shr => Some(a >> amount),
         BinaryOp::Min | BinaryOp::MinNum => Some(a.min(b)),
         BinaryOp::Max | BinaryOp::MaxNum => Some(a.max(b)),
+        BinaryOp::Short => Some(a),
         BinaryOp::MulHi => None,
     }
 }
@@ -112,6 +113,7 @@ fn float_op(op: BinaryOp, a: f64, b: f64) -> Option<f64> {
         BinaryOp::Sub => Some(a - b),
         BinaryOp::Mul => Some(a * b),
         BinaryOp::Div => Some(a / b),
+        BinaryOp::Short => Some(a),
         BinaryOp::Rem
         | BinaryOp::And
         | BinaryOp::Or

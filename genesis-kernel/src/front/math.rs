@@ -40,6 +40,7 @@ pub(super) fn float_unary(lower: &mut Lower, call: &Call) -> Res {
         "exp2" => UnaryOp::Exp2,
         "log" => UnaryOp::Log,
         "log2" => UnaryOp::Log2,
+        "log1p" => UnaryOp::Log1p,
         "sqrt" => UnaryOp::Sqrt,
         "rsqrt" => UnaryOp::Rsqrt,
         "sin" => UnaryOp::Sin,
@@ -92,16 +93,27 @@ pub(super) fn fast(lower: &mut Lower, call: &Call) -> Res {
     Ok(aligned.wrap(value))
 }
 
-/// `fast::recip(x)`: one over x by one instruction. 16-bit floats are computed in f32.
-pub(super) fn fast_recip(lower: &mut Lower, call: &Call) -> Res {
-    let aligned = lower.align("`fast::recip`", Class::Float, &[&call.args[0]])?;
+/// `fast::recip(x)`, `fast::sqrt(x)`, `fast::log2(x)`: by one instruction. 16-bit floats are computed in f32.
+pub(super) fn fast_unary(lower: &mut Lower, call: &Call) -> Res {
+    let op = match call.name {
+        "fast_sqrt" => UnaryOp::SqrtApprox,
+        "fast_log2" => UnaryOp::Log2Flush,
+        _ => UnaryOp::RecipApprox,
+    };
+    let what = format!("`{}`", call.name.replacen('_', "::", 1));
+    let aligned = lower.align(&what, Class::Float, &[&call.args[0]])?;
     let mut b = lower.build();
     let dtype = b.func.tile(aligned.values[0]).dtype();
     let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
     let x = b.cast(aligned.values[0], wide);
-    let one_over = b.unary(UnaryOp::RecipApprox, x);
-    let value = b.cast(one_over, dtype);
+    let value = b.unary(op, x);
+    let value = b.cast(value, dtype);
     Ok(aligned.wrap(value))
+}
+
+/// `fast::demanded(exact, short)`: which of the two, [`expand_math`](crate::passes::expand_math) decides.
+pub(super) fn fast_demanded(lower: &mut Lower, call: &Call) -> Res {
+    lower.binary("`fast::demanded`", BinaryOp::Short, &call.args[0], &call.args[1])
 }
 
 /// `abs(x)`

@@ -24,6 +24,7 @@ impl Lower {
         let class = match op {
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Class::Bits,
             BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => Class::Int,
+            BinaryOp::Short => Class::Float,
             BinaryOp::Add
             | BinaryOp::Sub
             | BinaryOp::Mul
@@ -149,6 +150,7 @@ fn symbol(op: BinaryOp) -> &'static str {
         BinaryOp::MinNum => "minimum_num",
         BinaryOp::MaxNum => "maximum_num",
         BinaryOp::MulHi => "umulhi",
+        BinaryOp::Short => "fast::demanded",
     }
 }
 

@@ -10,6 +10,9 @@
 /// Larger magnitudes are far.
 pub(crate) const FAR: f64 = (1u64 << 45) as f64;
 
+/// Larger magnitudes are far where an f32 is reduced in f32.
+pub(crate) const FAR_SINGLE: f64 = (3u64 << 15) as f64;
+
 /// `sin r = r + r t P(t)`, `t = r^2`, for `|r| <= 0.8`: 2^-57.6.
 pub(crate) const SIN: &[f64] = &[
     -0.1666666666666662,
@@ -247,9 +250,9 @@ impl Steps for Numbers {
     }
 }
 
-/// The sine after as many more quarter turns of what is far, else zero.
+/// The sine after as many more quarter turns of what is far on some target, else zero.
 pub(super) fn sine_of(x: f64, quarters: u64) -> f64 {
-    if x.abs() > FAR { sine(&Numbers, x, quarters) } else { 0.0 }
+    if x.abs() > FAR_SINGLE { sine(&Numbers, x, quarters) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub enum UnaryOp {
     /// The same in a single instruction: results below the smallest normal number are zero. Only
     /// passes make it.
     Exp2Flush,
-    /// The sine of what is above 2^45 in magnitude, else zero: by more digits of pi, and only where
+    /// The sine of what is above 2^45 in magnitude (an f32 on a GPU: 1.5 2^16), else zero: by more digits of pi, and only where
     /// there is such an element. Only passes make it.
     SinFar,
     /// The cosine of what is above 2^45 in magnitude, else zero. Only passes make it.
@@ -53,6 +53,16 @@ pub enum UnaryOp {
     /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
     /// smallest normal number. Only passes make it.
     RecipApprox,
+    /// The logarithm to base 2 by the target's own approximation: off by `2^-22` of the result, or by that itself
+    /// for an `x` between 1/2 and 2. Only passes make it.
+    Log2Approx,
+    /// The same in a single instruction: of what is below the smallest normal number it is minus infinity.
+    Log2Flush,
+    /// The square root by the target's own approximation: within 1 ULP, and zero where `x` is below the smallest
+    /// normal number.
+    SqrtApprox,
+    /// `log(1 + x)`
+    Log1p,
 }
 
 /// Elementwise ops of two operands of one type. The result has that type.
@@ -83,6 +93,10 @@ pub enum BinaryOp {
     MaxNum,
     /// The upper half of the full product of integers.
     MulHi,
+    /// Of two ways to about the same float the first. Where only the 8 or 11 significant bits of bf16 or f16 are
+    /// demanded of the result, a target that may approximate takes the second, which is shorter. `expand_math`
+    /// decides.
+    Short,
 }
 
 /// Comparisons; ordered and IEEE on floats (only `Ne` is true for NaN).
@@ -513,7 +527,11 @@ impl UnaryOp {
             | UnaryOp::Exp2Flush
             | UnaryOp::SinFar
             | UnaryOp::CosFar
-            | UnaryOp::RecipApprox => true,
+            | UnaryOp::RecipApprox
+            | UnaryOp::Log2Approx
+            | UnaryOp::Log2Flush
+            | UnaryOp::SqrtApprox
+            | UnaryOp::Log1p => true,
         }
     }
 }

@@ -122,6 +122,10 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox
+        | UnaryOp::Log2Approx
+        | UnaryOp::Log2Flush
+        | UnaryOp::SqrtApprox
+        | UnaryOp::Log1p
         | UnaryOp::SinFar
         | UnaryOp::CosFar => 0,
     }
@@ -151,14 +155,15 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Neg => -x,
         UnaryOp::Not => 0.0,
         UnaryOp::Abs => x.abs(),
-        UnaryOp::Sqrt => x.sqrt(),
+        UnaryOp::Sqrt | UnaryOp::SqrtApprox => x.sqrt(),
         UnaryOp::Rsqrt => 1.0 / x.sqrt(),
         UnaryOp::Exp => x.exp(),
         UnaryOp::Exp2 | UnaryOp::Exp2Approx => x.exp2(),
         UnaryOp::Exp2Flush => flushed(x.exp2()),
         UnaryOp::RecipApprox => flushed(1.0 / x),
         UnaryOp::Log => x.ln(),
-        UnaryOp::Log2 => x.log2(),
+        UnaryOp::Log2 | UnaryOp::Log2Approx | UnaryOp::Log2Flush => x.log2(),
+        UnaryOp::Log1p => x.ln_1p(),
         UnaryOp::SinFar => far::sine_of(x, 0),
         UnaryOp::CosFar => far::sine_of(x, 1),
         UnaryOp::Sin => x.sin(),
@@ -210,6 +215,7 @@ fn binary_bool(op: BinaryOp, a: u64, b: u64) -> i64 {
         BinaryOp::And | BinaryOp::Mul | BinaryOp::Min | BinaryOp::MinNum => a & b,
         BinaryOp::Or | BinaryOp::Max | BinaryOp::MaxNum => a | b,
         BinaryOp::Xor | BinaryOp::Add | BinaryOp::Sub => a ^ b,
+        BinaryOp::Short => a,
         BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => 0,
     };
     value as i64
@@ -226,6 +232,7 @@ fn binary_int(op: BinaryOp, dtype: DType, a: i64, b: i64) -> i64 {
         BinaryOp::Or => a | b,
         BinaryOp::Xor => a ^ b,
         BinaryOp::Shl => a.wrapping_shl(amount),
+        BinaryOp::Short => a,
         _ if dtype.is_unsigned_int() => binary_unsigned(op, dtype, a as u64, b as u64) as i64,
         BinaryOp::Shr => a >> amount,
         BinaryOp::Div if b == 0 => 0,
@@ -253,7 +260,8 @@ fn binary_unsigned(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
         | BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
-        | BinaryOp::Shl => 0,
+        | BinaryOp::Shl
+        | BinaryOp::Short => 0,
     }
 }
 
@@ -266,6 +274,7 @@ macro_rules! float_binary {
                 BinaryOp::Mul => a * b,
                 BinaryOp::Div => a / b,
                 BinaryOp::Rem => a % b,
+                BinaryOp::Short => a,
                 BinaryOp::Min | BinaryOp::Max if a.is_nan() || b.is_nan() => <$float>::NAN,
                 BinaryOp::MinNum | BinaryOp::MaxNum if a.is_nan() => b,
                 BinaryOp::MinNum | BinaryOp::MaxNum if b.is_nan() => a,

@@ -6,6 +6,8 @@
 //! | `fast::exp(x)` | `2^-23 (2 + abs(x))` of the result |
 //! | `fast::exp2(x)` | `2^-22` of the result, and 0 where that is below `2^-126` |
 //! | `fast::recip(x)` | `2^-23` of the result, and 0 or infinite where `x` or that is below `2^-126` |
+//! | `fast::sqrt(x)` | `2^-23` of the result, and 0 where `x` is below `2^-126` |
+//! | `fast::log2(x)` | `2^-22` of the result; for `x` between 1/2 and 2 `2^-22`, absolute; minus infinity below `2^-126` |
 //! | `fast::sigmoid(x)` | `2^-21` of the result for `x > -1`, below that as `exp` |
 //! | `fast::tanh(x)` | `2^-21`, absolute: a small `x` loses its digits |
 //!
@@ -14,8 +16,8 @@
 //!
 //! 16-bit floats are computed in f32 and lose nothing. Infinities and NaN are as in the exact ones.
 
-use super::operators::Values;
-use super::{Extent, Float, Float8, Tile};
+use super::operators::{Same, Sides, Values};
+use super::{Extent, Float, Float8, Pair, Tile, typed};
 
 /// e to the power of x.
 pub fn exp<X: Values<Element: Float>>(x: X) -> X {
@@ -30,6 +32,22 @@ pub fn exp2<X: Values<Element: Float>>(x: X) -> X {
 /// One over x, or 0 where that is below the least normal number; infinite for an `x` below it.
 pub fn recip<X: Values<Element: Float>>(x: X) -> X {
     x
+}
+
+/// The square root, or 0 of what is below the least normal number.
+pub fn sqrt<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The logarithm to base 2; beside `x = 1` its digits are lost, and minus infinity is that of a subnormal `x`.
+pub fn log2<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// Two ways to about the same: `a`, or the shorter `b` where a GPU computes it and each use of the result rounds it to
+/// f16 or bf16, at once or after products, quotients and selections. What is not taken is not computed.
+pub fn demanded<A: Pair<B, Element: Float>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
 }
 
 /// The logistic function.

@@ -572,6 +572,24 @@ pub fn fast_recip<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 
+/// See [`fast::sqrt`](super::fast::sqrt).
+#[doc(hidden)]
+pub fn fast_sqrt<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::log2`](super::fast::log2).
+#[doc(hidden)]
+pub fn fast_log2<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::demanded`](super::fast::demanded).
+#[doc(hidden)]
+pub fn fast_demanded<A: Pair<B, Element: Float>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
 /// See [`fast::sigmoid`](super::fast::sigmoid).
 #[doc(hidden)]
 pub fn fast_sigmoid<X: Values<Element: Float>>(x: X) -> X {

@@ -1,8 +1,9 @@
 //! Demanded precision: which f32 values end in 16 bits, so that a cheaper function gives the same result.
 //!
 //! A backward analysis, as LLVM's demanded bits. A value is *rounded* where each use makes an f16 or bf16 of it at once,
-//! or multiplies, divides, selects or moves it into a value that is rounded: a relative error is preserved by these. A
-//! sum may cancel, so it ends the chain.
+//! or takes it into a value that is rounded by an op whose result is off by no more than its operand, relatively: a
+//! product, a quotient, a selection, a root, `tanh`, `erf`, a move. A sum may cancel, so it ends the chain, unless neither
+//! of its operands is negative; so does `log(1 + x)`.
 //!
 //! ```text
 //! %1 = cast %0 : f32            not rounded: the product takes it, but so does `sigmoid`
@@ -11,7 +12,7 @@
 //! %4 = cast %3 : bf16
 //! ```
 
-use crate::ir::{BinaryOp, DType, Func, Op, OpKind, UnaryOp, Value};
+use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Predicate, Scalar, UnaryOp, Value};
 
 /// The significant bits that are left of each value.
 pub(crate) struct DemandedPrecision(Vec<Kept>);
@@ -62,8 +63,12 @@ impl DemandedPrecision {
         let data = func.op(op);
         let passes = match &data.kind {
             OpKind::Cast => return kept_by_cast(func, data.results[0]),
-            OpKind::Unary(op) => matches!(op, UnaryOp::Neg | UnaryOp::Abs),
-            OpKind::Binary(op) => matches!(op, BinaryOp::Mul | BinaryOp::Div),
+            OpKind::Unary(UnaryOp::Log1p) => is_non_negative(func, data.operands[0], LOOKS),
+            OpKind::Unary(op) => keeps_relative_error(*op),
+            OpKind::Binary(BinaryOp::Add) => {
+                data.operands.iter().all(|&x| is_non_negative(func, x, LOOKS))
+            }
+            OpKind::Binary(op) => matches!(op, BinaryOp::Mul | BinaryOp::Div | BinaryOp::Short),
             OpKind::Select => i > 0,
             kind => kind.is_view(),
         };
@@ -74,6 +79,67 @@ impl DemandedPrecision {
                 kept => kept,
             },
             _ => Kept::All,
+        }
+    }
+}
+
+/// Whether the relative error of the result is at most that of the operand.
+fn keeps_relative_error(op: UnaryOp) -> bool {
+    use UnaryOp::{Abs, Erf, Neg, RecipApprox, Rsqrt, Sqrt, SqrtApprox, Tanh};
+    matches!(op, Neg | Abs | Sqrt | Rsqrt | Tanh | Erf | RecipApprox | SqrtApprox)
+}
+
+/// As many ops back a value is looked at.
+const LOOKS: u32 = 8;
+
+/// No element that is a number is below zero, by what computes it.
+fn is_non_negative(func: &Func, value: Value, looks: u32) -> bool {
+    let Some(op) = func.def_op(value).filter(|_| looks > 0) else { return false };
+    let data = func.op(op);
+    let operand = |i: usize| is_non_negative(func, data.operands[i], looks - 1);
+    match &data.kind {
+        OpKind::Const(scalar) => scalar.to_f64() >= 0.0,
+        OpKind::Cast => operand(0),
+        kind if kind.is_view() => operand(0),
+        OpKind::Unary(op) => match op {
+            UnaryOp::Abs | UnaryOp::Sqrt | UnaryOp::SqrtApprox | UnaryOp::Rsqrt => true,
+            UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Exp2Flush | UnaryOp::Sigmoid => true,
+            UnaryOp::Log1p | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::RecipApprox => operand(0),
+            _ => false,
+        },
+        OpKind::Binary(op) => match op {
+            BinaryOp::Mul if data.operands[0] == data.operands[1] => true,
+            BinaryOp::Add | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Short => {
+                operand(0) && operand(1)
+            }
+            BinaryOp::Max => operand(0) || operand(1),
+            _ => false,
+        },
+        OpKind::Select => {
+            operand(1)
+                && (operand(2) || is_less_than_zero(func, data.operands[0], data.operands[2]))
+        }
+        _ => false,
+    }
+}
+
+/// Whether the condition is that the value is below zero.
+fn is_less_than_zero(func: &Func, cond: Value, value: Value) -> bool {
+    let Some(op) = func.def_op(cond) else { return false };
+    let data = func.op(op);
+    let is_less = matches!(data.kind, OpKind::Compare(Predicate::Lt | Predicate::Le));
+    let is_zero = |x| repeated_const(func, x).is_some_and(|c| c.to_f64() == 0.0);
+    is_less && data.operands[0] == value && is_zero(data.operands[1])
+}
+
+/// The constant that fills a tile.
+fn repeated_const(func: &Func, mut value: Value) -> Option<Scalar> {
+    loop {
+        let data = func.op(func.def_op(value)?);
+        match &data.kind {
+            OpKind::Const(scalar) => return Some(*scalar),
+            kind if kind.is_view() => value = data.operands[0],
+            _ => return None,
         }
     }
 }
@@ -90,6 +156,55 @@ fn kept_by_cast(func: &Func, result: Value) -> Kept {
 mod tests {
     use super::*;
     use crate::ir::parse;
+
+    /// The bits of each value but constants and conditions, in the order of their ops.
+    fn bits_of(text: &str) -> Vec<Option<u32>> {
+        let func = parse::parse(text).unwrap();
+        let demanded = DemandedPrecision::of(&func);
+        let is_float = |&v: &Value| func.tile(v).dtype() == DType::F32;
+        let ops =
+            func.walk().into_iter().filter(|&op| !matches!(func.op(op).kind, OpKind::Const(_)));
+        ops.flat_map(|op| func.op(op).results.clone())
+            .filter(is_float)
+            .map(|v| demanded.bits(v))
+            .collect()
+    }
+
+    #[test]
+    fn sums_of_what_is_not_negative_keep_the_relative_error() {
+        // The softplus of an activation, times it: all but the argument of the exponential is rounded.
+        let bits = bits_of(
+            "kernel k(%p: *bf16, %x: f32) {
+                %0 = const 0.0 : f32
+                %1 = cmp lt %x, %0 : bool
+                %2 = select %1, %0, %x : f32
+                %3 = abs %x : f32
+                %4 = neg %3 : f32
+                %5 = exp %4 : f32
+                %6 = log1p %5 : f32
+                %7 = add %2, %6 : f32
+                %8 = tanh %7 : f32
+                %9 = mul %8, %x : f32
+                %10 = cast %9 : bf16
+                store %p, %10
+                return
+            }",
+        );
+        let half = Some(8);
+        assert_eq!(bits, [half, None, None, half, half, half, half, half]);
+        // What is added may be below zero.
+        let bits = bits_of(
+            "kernel k(%p: *bf16, %x: f32) {
+                %0 = exp %x : f32
+                %1 = log1p %x : f32
+                %2 = add %0, %1 : f32
+                %3 = cast %2 : bf16
+                store %p, %3
+                return
+            }",
+        );
+        assert_eq!(bits, [None, None, half]);
+    }
 
     #[test]
     fn the_example_of_the_header() {

@@ -9,12 +9,12 @@
 //! can't tell from the long one: within 1 ULP of the correctly rounded result (subnormal ones may be
 //! zero), which the tests look at for every number that has 16 bits.
 
-use super::Pass;
+use super::{DCE, Pass};
 use super::demanded_precision::DemandedPrecision;
 pub use super::math::MathTarget;
 use super::math::{self, Math};
 use super::rewrite::{Action, rewrite};
-use crate::ir::{DType, Func, OpKind, UnaryOp};
+use crate::ir::{BinaryOp, DType, Func, OpKind, UnaryOp};
 
 /// Expands for the interpreter and the CPU.
 pub const EXPAND_MATH: Pass =
@@ -24,8 +24,10 @@ pub const EXPAND_MATH: Pass =
 pub const EXPAND_MATH_NVPTX: Pass =
     Pass { name: "expand_math", run: |func| expand_math(func, MathTarget::Nvptx) };
 
-/// Rewrites `exp`, `exp2`, `log`, `log2`, `sin`, `cos`, `tanh`, `erf`, `sigmoid` and `rsqrt`.
+/// Takes one of the two ways of each `short`, and rewrites `exp`, `exp2`, `log`, `log2`, `log1p`, `sin`, `cos`, `tanh`,
+/// `erf`, `sigmoid` and `rsqrt`.
 pub fn expand_math(func: &mut Func, target: MathTarget) {
+    choose_ways(func, target);
     let mut demanded = DemandedPrecision::of(func);
     if target == MathTarget::Nvptx {
         short_gelu(func, &demanded);
@@ -54,6 +56,26 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
     });
 }
 
+/// Takes one of the two ways of each `short`. What leads to the other one goes before it would be expanded.
+fn choose_ways(func: &mut Func, target: MathTarget) {
+    let is_choice = |func: &Func, op| matches!(func.op(op).kind, OpKind::Binary(BinaryOp::Short));
+    if !func.walk().into_iter().any(|op| is_choice(func, op)) {
+        return;
+    }
+    let demanded = DemandedPrecision::of(func);
+    rewrite(func, &mut |cx, op| {
+        if !is_choice(cx.func, op) {
+            return Action::Keep;
+        }
+        let data = cx.func.op(op);
+        let is_half = matches!(cx.func.tile(data.results[0]).dtype(), DType::F16 | DType::BF16);
+        let is_rounded = is_half || demanded.bits(data.results[0]).is_some();
+        let is_short = is_rounded && target == MathTarget::Nvptx;
+        Action::value(data.operands[usize::from(is_short)])
+    });
+    (DCE.run)(func);
+}
+
 /// GELU in fewer steps where 16 bits are left of it. The `erf` stays, for nobody if that was its use.
 fn short_gelu(func: &mut Func, demanded: &DemandedPrecision) {
     rewrite(func, &mut |cx, op| {
@@ -72,6 +94,10 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Exp2Flush
         | UnaryOp::Exp2Approx
         | UnaryOp::RecipApprox
+        | UnaryOp::Log2Approx
+        | UnaryOp::Log2Flush
+        | UnaryOp::SqrtApprox
+        | UnaryOp::Log1p
         | UnaryOp::Log
         | UnaryOp::Log2
         | UnaryOp::Sin

@@ -343,6 +343,23 @@ fn either(
     }
 }
 
+/// [`by_steps`], or the dense kernel where there is one and everything is dense; what is computed in f64 fills the
+/// registers for its blocks.
+pub(crate) fn function(
+    (any, dense): (&'static KernelDef, Option<&'static KernelDef>),
+    steps: Steps,
+    dtypes: &[DType],
+    inputs: &[&Tensor],
+    out: &Tensor,
+) -> Result<()> {
+    let is_wide = dtypes.last() == Some(&DType::F64) && out.device().is_cuda();
+    let fits = !is_wide && !trace::records(out) && out.numel() > 0;
+    match dense {
+        Some(dense) if fits && are_one_line(inputs, out) => flat(dense, dtypes, inputs, out, &[]),
+        _ => by_steps(steps, any, dtypes, inputs, out, &[]),
+    }
+}
+
 pub(crate) fn unary(kernels: Pair, x: &Tensor, y: &Tensor) -> Result<()> {
     either(kernels, &[x.dtype(), accumulate_dtype(x.dtype())], &[x], y, &[])
 }

@@ -57,6 +57,7 @@ fn binary_has(op: BinaryOp, dtype: DType) -> bool {
         _ if dtype.is_f8() => false,
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
         BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => dtype.is_int(),
+        BinaryOp::Short => dtype.is_float(),
         BinaryOp::Div | BinaryOp::Rem => dtype != DType::Bool,
         _ => true,
     }

@@ -21,6 +21,7 @@ pub(super) fn int_binary(e: &Emitter, op: BinaryOp, dtype: DType, a: Val, b: Val
         BinaryOp::Min | BinaryOp::MinNum => call(if signed { "llvm.smin" } else { "llvm.umin" }),
         BinaryOp::Max | BinaryOp::MaxNum => call(if signed { "llvm.smax" } else { "llvm.umax" }),
         BinaryOp::MulHi => mul_hi(e, signed, a, b),
+        BinaryOp::Short => a,
     }
 }
 

@@ -31,12 +31,13 @@ const EXACT_FLOAT: [UnaryOp; 7] = [
 ];
 
 /// Exact once they are expanded.
-pub(super) const TRANSCENDENTAL: [UnaryOp; 10] = [
+pub(super) const TRANSCENDENTAL: [UnaryOp; 11] = [
     UnaryOp::Rsqrt,
     UnaryOp::Exp,
     UnaryOp::Exp2,
     UnaryOp::Log,
     UnaryOp::Log2,
+    UnaryOp::Log1p,
     UnaryOp::Sin,
     UnaryOp::Cos,
     UnaryOp::Tanh,
@@ -416,6 +417,7 @@ fn is_binary_of(op: BinaryOp, dtype: DType) -> bool {
     match op {
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
         BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => dtype.is_int(),
+        BinaryOp::Short => dtype.is_float(),
         BinaryOp::Add
         | BinaryOp::Sub
         | BinaryOp::Mul

@@ -549,6 +549,7 @@ fn binary_class(op: BinaryOp) -> Class {
         | BinaryOp::MaxNum => NUMBER,
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => BITS,
         BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => INT,
+        BinaryOp::Short => FLOAT,
     }
 }
 
@@ -568,7 +569,8 @@ fn is_reduction(op: BinaryOp) -> bool {
         | BinaryOp::Rem
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::MulHi => false,
+        | BinaryOp::MulHi
+        | BinaryOp::Short => false,
     }
 }
 

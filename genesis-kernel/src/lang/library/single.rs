@@ -17,6 +17,12 @@ pub fn quotient<S: Shape>(a: Tile<f32, S>, b: Tile<f32, S>) -> Tile<f32, S> {
     fma(r, fma(-b, q, a), q)
 }
 
+/// `size`, which has no sign, with the sign bit of `x`.
+#[device]
+pub fn with_sign<S: Shape>(size: Tile<f32, S>, x: Tile<f32, S>) -> Tile<f32, S> {
+    bitcast::<f32>(bitcast::<i32>(size) | (bitcast::<i32>(x) & -2147483648))
+}
+
 /// Whether the sign bit is set.
 #[device]
 pub fn has_sign_bit<S: Shape>(x: Tile<f32, S>) -> Tile<bool, S> {
@@ -41,7 +47,9 @@ pub fn exp_parts<S: Shape>(x: Tile<f32, S>) -> (Tile<f32, S>, Tile<f32, S>) {
 pub fn expm1_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let (scale, beyond_one) = exp_parts(x);
     // The sum loses the sign of a zero.
-    where_(x == 0.0, x, fma(scale, beyond_one, scale - 0.25) * 4.0)
+    let exact = where_(x == 0.0, x, fma(scale, beyond_one, scale - 0.25) * 4.0);
+    let near = fma(fma(x, 0.16666667, 0.5), x, 1.0) * x;
+    fast::demanded(exact, where_(abs(x) < 0.0625, near, fast::exp2(x * 1.442695) - 1.0))
 }
 
 /// The hyperbolic sine, by a quarter of `e = exp(|x|) - 1`: `(e + e / (e + 1)) / 2`.
@@ -51,7 +59,17 @@ pub fn sinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let t = fma(scale, beyond_one, scale - 0.25);
     // Far out the quotient is lost in the sum, and infinity times zero would be no number.
     let size = fma(minimum(t, 1e30), fast::recip(fma(t, 4.0, 1.0)), t) * 2.0;
-    where_(x < 0.0, -size, where_(x == 0.0, x, size))
+    fast::demanded(with_sign(size, x), sinh_short(x))
+}
+
+/// The same for 16 bits: from 1/4 on by exponentials.
+#[device]
+pub fn sinh_short<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let half = fast::exp2(fma(size, 1.442695, -1.0));
+    let z = size * size;
+    let near = fma(fma(z, 0.008333334, 0.16666667) * z, size, size);
+    with_sign(where_(size < 0.25, near, fma(fast::recip(half), -0.25, half)), x)
 }
 
 /// The hyperbolic cosine, by half of the exponential and a quarter of one over that.
@@ -59,26 +77,27 @@ pub fn sinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
 pub fn cosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let (scale, beyond_one) = exp_parts(abs(x));
     let half = fma(scale, beyond_one, scale) * 2.0;
-    fma(fast::recip(half), 0.25, half)
+    let rough = fast::exp2(fma(abs(x), 1.442695, -1.0));
+    fast::demanded(fma(fast::recip(half), 0.25, half), fma(fast::recip(rough), 0.25, rough))
 }
 
-/// `log(1 + x)`: what rounding `u = 1 + x` lost is put back by the slope of the logarithm, `1 / u`.
+/// `log(1 + x)` for 16 bits: to 2^-6 by three terms of its series.
 #[device]
-pub fn log1p_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
-    let u = x + 1.0;
-    let lost = x - (u - 1.0);
-    let exact = fma(lost, fast::recip(maximum(u, 1e-30)), log(u));
-    where_((u == 1.0) | (x > 1e38), where_(u == 1.0, x, log(u)), exact)
+pub fn log1p_short<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let near = fma(fma(x, 0.33333334, -0.5) * x, x, x);
+    where_(abs(x) < 0.015625, near, fast::log2(x + 1.0) * 0.6931472)
 }
 
 /// The tangent.
 #[device]
 pub fn tan_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     // The steps of the quotient lose the sign of a zero.
-    where_(x == 0.0, x, quotient(sin(x), cos(x)))
+    let (sine, cosine) = (sin(x), cos(x));
+    let exact = where_(x == 0.0, x, quotient(sine, cosine));
+    fast::demanded(exact, sine * fast::recip(cosine))
 }
 
-/// `asin(x)` for `|x| <= 1/2`: `x + x^3 P(x^2)`, 2^-24.0 of the cubic part.
+/// `asin(x)` for `|x| <= 1/2`: `x + x^3 P(x^2)`, 2^-24.0 of the cubic part; for 16 bits 2^-14.7.
 #[device]
 pub fn asin_near<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let z = x * x;
@@ -90,14 +109,24 @@ pub fn asin_near<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     fma(p * z, x, x)
 }
 
+/// See [`asin_near`].
+#[device]
+pub fn asin_near_short<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let z = x * x;
+    fma(fma(z, 0.09429868, 0.16505776) * z, x, x)
+}
+
 /// The arc sine: beyond one half `pi / 2 - 2 asin(sqrt((1 - x) / 2))`.
 #[device]
 pub fn asin_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
     let is_far = size > 0.5;
-    let near = asin_near(where_(is_far, sqrt(size * -0.5 + 0.5), size));
+    let t = where_(is_far, fast::sqrt(fma(size, -0.5, 0.5)), size);
+    let near = asin_near(t);
     let angle = where_(is_far, (near + 2.1855694e-8) * -2.0 + 1.5707964, near);
-    where_(x < 0.0, -angle, where_(x == 0.0, x, angle))
+    let near = asin_near_short(t);
+    let short = where_(is_far, fma(near, -2.0, 1.5707964), near);
+    fast::demanded(with_sign(angle, x), with_sign(short, x))
 }
 
 /// The arc cosine, by the same polynomial.
@@ -105,13 +134,18 @@ pub fn asin_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
 pub fn acos_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
     let is_far = size > 0.5;
-    let near = asin_near(where_(is_far, sqrt(size * -0.5 + 0.5), x));
+    let t = where_(is_far, fast::sqrt(fma(size, -0.5, 0.5)), x);
+    let near = asin_near(t);
     let right = near + near;
     let left = 3.1415927 - (right + 8.742278e-8);
-    where_(is_far, where_(x < 0.0, left, right), 1.5707964 - (near + 4.371139e-8))
+    let exact = where_(is_far, where_(x < 0.0, left, right), 1.5707964 - (near + 4.371139e-8));
+    // The same as one multiple of the arc and a constant.
+    let (factor, turn) = (where_(x < 0.0, -2.0_f32, 2.0), where_(x < 0.0, 3.1415927_f32, 0.0));
+    let (factor, turn) = (where_(is_far, factor, -1.0), where_(is_far, turn, 1.5707964));
+    fast::demanded(exact, fma(asin_near_short(t), factor, turn))
 }
 
-/// `atan(t)` for `0 <= t <= 1`: `t + t^3 P(t^2)`, 2^-26.0 of the cubic part.
+/// `atan(t)` for `0 <= t <= 1`: `t + t^3 P(t^2)`, 2^-26.0 of the cubic part; for 16 bits 2^-14.8.
 #[device]
 pub fn atan_near<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
     let z = t * t;
@@ -125,14 +159,27 @@ pub fn atan_near<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
     fma(p * z, t, t)
 }
 
+/// See [`atan_near`].
+#[device]
+pub fn atan_near_short<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
+    let z = t * t;
+    let p = fma(z, 0.02484028, -0.09409794);
+    let p = fma(p, z, 0.18681417);
+    let p = fma(p, z, -0.33213073);
+    fma(p * z, t, t)
+}
+
 /// The arc tangent: beyond one `pi / 2 - atan(1 / x)`.
 #[device]
 pub fn atan_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
     let is_far = size > 1.0;
-    let near = atan_near(where_(is_far, fast::recip(size), size));
+    let t = where_(is_far, fast::recip(size), size);
+    let near = atan_near(t);
     let angle = where_(is_far, 1.5707964 - (near + 4.371139e-8), near);
-    where_(x < 0.0, -angle, where_(x == 0.0, x, angle))
+    let near = atan_near_short(t);
+    let short = where_(is_far, 1.5707964 - near, near);
+    fast::demanded(with_sign(angle, x), with_sign(short, x))
 }
 
 /// The angle of the point `(x, y)`.
@@ -142,56 +189,69 @@ pub fn atan2_single<S: Shape>(y: Tile<f32, S>, x: Tile<f32, S>) -> Tile<f32, S> 
     let is_steep = up > across;
     let (small, large) = (where_(is_steep, across, up), where_(is_steep, up, across));
     let ratio = where_(is_inf(small), 1.0, small / large);
-    let near = atan_near(where_(large == 0.0, large, ratio));
+    let ratio = where_(large == 0.0, large, ratio);
+    let near = atan_near(ratio);
     let angle = where_(is_steep, 1.5707964 - (near + 4.371139e-8), near);
     let angle = where_(has_sign_bit(x), 3.1415927 - (angle + 8.742278e-8), angle);
-    let angle = where_(has_sign_bit(y), -angle, angle);
-    where_(is_nan(x) | is_nan(y), x + y, angle)
+    let exact = where_(is_nan(x) | is_nan(y), x + y, with_sign(angle, y));
+    // What a GPU's reciprocal has no normal number for.
+    let scale = where_(large > 1e30, 8.271806e-25, where_(large < 1e-20, 1.2089258e24_f32, 1.0));
+    let ratio = (small * scale) * fast::recip(large * scale);
+    let ratio = where_(is_inf(small), 1.0, where_(large == 0.0, large, ratio));
+    let near = atan_near_short(ratio);
+    let angle = where_(is_steep, 1.5707964 - near, near);
+    let angle = with_sign(where_(has_sign_bit(x), 3.1415927 - angle, angle), y);
+    fast::demanded(exact, where_(is_nan(x) | is_nan(y), x + y, angle))
 }
 
-/// The inverse of the hyperbolic sine: to one half `x + x^3 P(x^2)`, 2^-33.9 of the cubic part, then the logarithm.
+/// The length of the vector `(x, y)`, which overflows only where it has to: both are scaled by the power of two that
+/// brings the larger one to 1 to 2.
+#[device]
+pub fn hypot_single<S: Shape>(x: Tile<f32, S>, y: Tile<f32, S>) -> Tile<f32, S> {
+    let large = maximum_num(abs(x), abs(y));
+    let small = minimum(abs(x), abs(y));
+    let exponent = minimum(maximum(bitcast::<i32>(large) & 2139095040, 8388608), 2122317824);
+    let (down, up) = (bitcast::<f32>(2130706432 - exponent), bitcast::<f32>(exponent));
+    let (large, small) = (large * down, small * down);
+    let length = fast::sqrt(fma(large, large, small * small)) * up;
+    where_(is_inf(large), large, length)
+}
+
+/// The inverse of the hyperbolic sine: `log(1 + t)` with `t = |x| + x^2 / (1 + sqrt(x^2 + 1))`.
 #[device]
 pub fn asinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
-    let z = size * size;
-    let p = fma(z, 0.00925654, -0.020049548);
-    let p = fma(p, z, 0.030033566);
-    let p = fma(p, z, -0.044616096);
-    let p = fma(p, z, 0.07499907);
-    let p = fma(p, z, -0.16666666);
-    let near = fma(p * z, size, size);
     // Where the square would overflow, and one is lost in it.
     let is_far = size > 1e9;
-    let far = log(where_(is_far, size, size + sqrt(z + 1.0))) + where_(is_far, 0.6931472_f32, 0.0);
-    let result = where_(size < 0.5, near, far);
-    where_(x < 0.0, -result, where_(x == 0.0, x, result))
+    let root = fast::sqrt(fma(size, size, 1.0));
+    let part = size * fast::recip(root + 1.0);
+    let exact = log1p(where_(is_far, size, fma(part, size, size))) + where_(is_far, 0.6931472_f32, 0.0);
+    let near = fma(size * size * -0.16666667, size, size);
+    let sum = where_(is_far, size, size + root);
+    let far = (fast::log2(sum) + where_(is_far, 1.0_f32, 0.0)) * 0.6931472;
+    let short = where_(size < 0.125, near, far);
+    fast::demanded(with_sign(exact, x), with_sign(short, x))
 }
 
-/// The inverse of the hyperbolic cosine; NaN below 1.
+/// The inverse of the hyperbolic cosine; NaN below 1, where one of the roots is.
 #[device]
 pub fn acosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let t = x - 1.0;
     let is_far = x > 1e9;
-    let beyond_one = where_(is_far, x, t + sqrt(t * (t + 2.0)));
-    let result = log1p_single(beyond_one) + where_(is_far, 0.6931472_f32, 0.0);
-    where_(x < 1.0, f32::NAN, result)
+    let beyond_one = where_(is_far, x, fma(fast::sqrt(t), fast::sqrt(x + 1.0), t));
+    let exact = log1p(beyond_one) + where_(is_far, 0.6931472_f32, 0.0);
+    let near = log1p_short(beyond_one);
+    let far = fma(fast::log2(x), 0.6931472, 0.6931472);
+    fast::demanded(exact, where_(is_far, far, near))
 }
 
-/// The inverse of the hyperbolic tangent: to one half `x + x^3 P(x^2)`, 2^-29.3 of the cubic part, then the
-/// logarithm; NaN beyond 1.
+/// The inverse of the hyperbolic tangent: `log(1 + 2 x / (1 - x)) / 2`; NaN beyond 1.
 #[device]
 pub fn atanh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let size = abs(x);
-    let z = size * size;
-    let p = fma(z, 0.17660819, 0.051448163);
-    let p = fma(p, z, 0.1182018);
-    let p = fma(p, z, 0.14223401);
-    let p = fma(p, z, 0.20002466);
-    let p = fma(p, z, 0.333333015);
-    let near = fma(p * z, size, size);
-    let far = log((size + 1.0) * fast::recip(1.0 - size)) * 0.5;
-    let result = where_(size < 0.5, near, where_(size > 1.0, f32::NAN, far));
-    where_(x < 0.0, -result, where_(x == 0.0, x, result))
+    let beyond_one = (size + size) * fast::recip(1.0 - size);
+    let (exact, short) = (log1p(beyond_one) * 0.5, log1p_short(beyond_one) * 0.5);
+    fast::demanded(with_sign(exact, x), with_sign(short, x))
 }
 
 /// `1 - erf(x)`; from 0.47 on `exp(-x^2) P(t) / (1 + 2 x)` with `t = (x - 2) / (x + 2)`, 2^-27.1.
@@ -201,8 +261,8 @@ pub fn atanh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
 #[device]
 pub fn erfc_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     // Beyond 10.1 it is 0.
-    let size = minimum(maximum(x, 0.46875), 12.0);
-    let t = (size - 2.0) / (size + 2.0);
+    let size = minimum(maximum(abs(x), 0.46875), 12.0);
+    let t = (size - 2.0) * fast::recip(size + 2.0);
     let p = fma(t, -0.00025484202, -0.0012663475);
     let p = fma(p, t, 0.0011722867);
     let p = fma(p, t, 0.008663574);
@@ -212,7 +272,7 @@ pub fn erfc_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let p = fma(p, t, -0.16603048);
     let p = fma(p, t, -0.09276381);
     let p = fma(p, t, 1.2769784);
-    let scaled = quotient(p, fma(size, 2.0, 1.0));
+    let scaled = p * fast::recip(fma(size, 2.0, 1.0));
     let square = size * size;
     let rest = fma(size, size, -square);
     let n = round(square * -1.442695);
@@ -223,14 +283,43 @@ pub fn erfc_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let p = fma(p, r, 0.49999994);
     let beyond_one = fma(p, r * r, r);
     let scaled = scaled * exp2(n);
-    where_(x > 0.46875, fma(scaled, beyond_one, scaled), 1.0 - erf(x))
+    let far = fma(scaled, beyond_one, scaled);
+    // `erf(x) = x P(x^2)` to there, 2^-32.4.
+    let z = x * x;
+    let p = fma(z, 0.004735058, -0.02676079);
+    let p = fma(p, z, 0.11282789);
+    let p = fma(p, z, -0.376126);
+    let p = fma(p, z, 1.1283791);
+    let near = fma(-x, p, 1.0);
+    let exact = where_(abs(x) < 0.46875, near, where_(x < 0.0, 2.0 - far, far));
+    fast::demanded(exact, erfc_short(x))
+}
+
+/// The same for 16 bits: 2^-14.6, and 2^-19 of `erf`.
+#[device]
+pub fn erfc_short<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = minimum(abs(x), 12.0);
+    let t = (size - 2.0) * fast::recip(size + 2.0);
+    let p = fma(t, -0.04962378, 0.16017991);
+    let p = fma(p, t, -0.16673216);
+    let p = fma(p, t, -0.09237806);
+    let p = fma(p, t, 1.276998);
+    let scaled = p * fast::recip(fma(size, 2.0, 1.0));
+    let far = scaled * exp2(size * size * -1.442695);
+    let z = x * x;
+    let p = fma(z, 0.103066444, -0.37507477);
+    let p = fma(p, z, 1.1283506);
+    where_(size < 0.46875, fma(-x, p, 1.0), where_(x < 0.0, 2.0 - far, far))
 }
 
 /// The inverse of the error function, by `w = -log(1 - x^2)`: `x P(w - 3)` below 6, 2^-24.2, and then
-/// `P(sqrt(w) - 3)`, 2^-25.2; infinite at 1, NaN beyond.
+/// `P(sqrt(w) - 3)`, 2^-25.2; infinite at 1, NaN beyond. Near 0 the digits that a GPU's own logarithm lacks are those of
+/// a small part of the polynomial.
 #[device]
 pub fn erfinv_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
-    let w = -log(fma(-x, x, 1.0));
+    let w = fast::log2(fma(-x, x, 1.0)) * -0.6931472;
+    let root = fast::sqrt(w) - 3.0;
+    let is_one = abs(x) == 1.0;
     let t = w - 3.0;
     let p = fma(t, -5.826962e-9, -4.3999755e-9);
     let p = fma(p, t, 4.5554847e-7);
@@ -240,20 +329,25 @@ pub fn erfinv_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let p = fma(p, t, -0.000836075);
     let p = fma(p, t, -0.00573856);
     let p = fma(p, t, 0.24163033);
-    let p = fma(p, t, 1.6235421);
-    let near = p * x;
-    let t = sqrt(w) - 3.0;
-    let p = fma(t, -2.946312e-5, 0.00010130692);
-    let p = fma(p, t, -7.8535144e-5);
-    let p = fma(p, t, -0.00023563211);
-    let p = fma(p, t, 0.0011656274);
-    let p = fma(p, t, -0.0034446733);
-    let p = fma(p, t, 0.0068403906);
-    let p = fma(p, t, 1.0026624);
-    let p = fma(p, t, 2.8328021);
-    let far = where_(x < 0.0, -p, p);
-    let result = where_(w < 6.0, near, far);
-    where_(abs(x) == 1.0, x * f32::INFINITY, result)
+    let near = fma(p, t, 1.6235421) * x;
+    let p = fma(root, -2.946312e-5, 0.00010130692);
+    let p = fma(p, root, -7.8535144e-5);
+    let p = fma(p, root, -0.00023563211);
+    let p = fma(p, root, 0.0011656274);
+    let p = fma(p, root, -0.0034446733);
+    let p = fma(p, root, 0.0068403906);
+    let p = fma(p, root, 1.0026624);
+    let far = with_sign(fma(p, root, 2.8328021), x);
+    let exact = where_(is_one, x * f32::INFINITY, where_(w < 6.0, near, far));
+    // For 16 bits: 2^-13.9 and 2^-15.7.
+    let p = fma(t, 0.00017035397, -0.0009349982);
+    let p = fma(p, t, -0.0056596925);
+    let p = fma(p, t, 0.24181652);
+    let near = fma(p, t, 1.623511) * x;
+    let p = fma(root, -0.002553, 0.007203058);
+    let p = fma(p, root, 1.0024118);
+    let far = with_sign(fma(p, root, 2.8327742), x);
+    fast::demanded(exact, where_(is_one, x * f32::INFINITY, where_(w < 6.0, near, far)))
 }
 
 /// `log |gamma(1 + t)|` for `-1/2 <= t <= 1/2`: `t P(t)`, 2^-26.4.
@@ -290,14 +384,14 @@ pub fn lgamma_near_two<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
     fma(p, t, 0.42278433) * t
 }
 
-/// `log gamma(x)` for `x >= 4`: `(x - 1/2) (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1 / x^2) / x`, 2^-24.0 of the last.
+/// `log gamma(x)` for `x >= 4`, given `log(x)`: `(x - 1/2) (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1 / x^2) / x`, 2^-24.0 of the last.
 #[device]
-pub fn lgamma_far<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+pub fn lgamma_far<S: Shape>(x: Tile<f32, S>, log_x: Tile<f32, S>) -> Tile<f32, S> {
     let w = fast::recip(x);
     let z = w * w;
     let p = fma(z, 0.00073903427, -0.0027764381);
     let p = fma(p, z, 0.08333333);
-    fma(x - 0.5, log(x) - 1.0, fma(p, w, 0.41893853))
+    fma(x - 0.5, log_x - 1.0, fma(p, w, 0.41893853))
 }
 
 /// `|sin(pi z)|` for `|z| <= 1/2`: `z P(z^2)`, 2^-25.1.
@@ -314,17 +408,21 @@ pub fn sine_of_half_turn<S: Shape>(z: Tile<f32, S>) -> Tile<f32, S> {
 
 /// The logarithm of the magnitude of the gamma function: below 0 reflected, so that it is absolute beside its zeros
 /// there; infinite at 0 and the negative integers.
+///
+/// One logarithm is of `x` where that is far, and else of what the gamma function of another place is divided by; where
+/// there are both, left of -3, the second is a GPU's own, whose last digits are lost in the sum.
 #[device]
 pub fn lgamma_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let is_left = x < 0.0;
     let right = where_(is_left, 1.0 - x, x);
-    let (is_small, is_near) = (right < 0.5, right < 1.5);
+    let (is_small, is_near, is_far) = (right < 0.5, right < 1.5, right >= 4.0);
+    let divisor = where_(is_left, sine_of_half_turn(x - round(x)), x);
+    let exact = log(where_(is_far, right, divisor));
     let one = lgamma_near_one(where_(is_small, right, where_(is_near, right - 1.0, 0.0)));
-    let two = lgamma_near_two(where_(right < 4.0, right - 2.0, 0.0));
-    let far = where_(right < 4.0, two, lgamma_far(right));
-    let result = where_(is_near, one, far);
+    let two = lgamma_near_two(where_(is_far, 0.0, right - 2.0));
+    let result = where_(is_near, one, where_(is_far, lgamma_far(right, exact), two));
     // gamma(x) = gamma(1 + x) / x, and gamma(x) gamma(1 - x) = pi / sin(pi x)
-    let over = log(where_(is_left, sine_of_half_turn(x - round(x)), x));
+    let over = where_(is_far, fast::log2(divisor) * 0.6931472, exact);
     let left = (1.1447299 - over) - result;
     let result = where_(is_left, left, where_(is_small, result - over, result));
     where_(is_inf(x) | (is_left & (floor(x) == x)), f32::INFINITY, result)

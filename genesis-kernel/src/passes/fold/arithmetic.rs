@@ -66,7 +66,12 @@ fn is_commutative(op: BinaryOp) -> bool {
         | BinaryOp::MinNum
         | BinaryOp::MaxNum
         | BinaryOp::MulHi => true,
-        BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr => false,
+        BinaryOp::Sub
+        | BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Short => false,
     }
 }
 

@@ -129,6 +129,10 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox
+        | UnaryOp::Log2Approx
+        | UnaryOp::Log2Flush
+        | UnaryOp::SqrtApprox
+        | UnaryOp::Log1p
         | UnaryOp::SinFar
         | UnaryOp::CosFar => false,
     }

@@ -3,6 +3,10 @@
 //! `x = 2^e m` with `m` between 2/3 and 4/3 (the square roots of 1/2 and 2 in f64), found by integer
 //! arithmetic on the bits; subnormal numbers are scaled up first. `log m` is a polynomial that is exact
 //! in its first term, so that results near `x = 1` keep all their digits.
+//!
+//! On a GPU its own logarithm takes what is not a normal number, and all where 16 bits are left of the result.
+
+mod gpu;
 
 use super::Math;
 use crate::ir::{BinaryOp, Predicate, Value};
@@ -37,6 +41,9 @@ const LN_2_REST_F32: f64 = -1.904654299957768e-09;
 const LN_2_REST_F64: f64 = 2.3190468138462996e-17;
 
 pub(super) fn log(m: &mut Math<'_, '_>, x: Value) -> Value {
+    if m.may_approximate() {
+        return gpu::log(m, x, gpu::Base::E);
+    }
     let (e, f) = split(m, x);
     let rest = m.pick(LN_2_REST_F32, LN_2_REST_F64);
     let y = log_of_fraction(m, f, Some((e, rest)));
@@ -45,10 +52,68 @@ pub(super) fn log(m: &mut Math<'_, '_>, x: Value) -> Value {
 }
 
 pub(super) fn log2(m: &mut Math<'_, '_>, x: Value) -> Value {
+    if m.may_approximate() {
+        return gpu::log(m, x, gpu::Base::Two);
+    }
     let (e, f) = split(m, x);
     let y = log_of_fraction(m, f, None);
     let y = m.fma_c(y, LOG2_E, e);
     special_values(m, x, y)
+}
+
+/// `log(1 + x)`
+pub(super) fn log1p(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let one = m.c(1.0);
+    let u = m.add(x, one);
+    if m.may_approximate() && m.is_rounded {
+        return gpu::rounded(m, u, x, gpu::Base::E);
+    }
+    if m.is_f32() { log1p_f32(m, x, u) } else { log1p_f64(m, x, u) }
+}
+
+/// What rounding `u = 1 + x` lost is put back as a factor.
+fn log1p_f64(m: &mut Math<'_, '_>, x: Value, u: Value) -> Value {
+    let (one, log_u) = (m.c(1.0), log(m, u));
+    let rounded = m.sub(u, one);
+    let factor = m.div(x, rounded);
+    let y = m.mul(log_u, factor);
+    let is_finite = m.compare(Predicate::Lt, u, f64::INFINITY);
+    let y = m.select(is_finite, y, u);
+    let is_one = m.compare(Predicate::Eq, u, 1.0);
+    m.select(is_one, x, y)
+}
+
+/// With `2^e` the power of two by which `u = 1 + x` is scaled to 2/3 to 4/3, the fraction minus 1 is
+/// `x 2^-e - (1 - 2^-e)`, in which nothing of `x` is lost. Where `e` is not 0, `x` is a normal number and its exponent
+/// can be lowered by subtraction.
+fn log1p_f32(m: &mut Math<'_, '_>, x: Value, u: Value) -> Value {
+    let exponent = exponent_bits(m, u);
+    let (bits, four) = (m.bits(x), m.int(i64::from(4f32.to_bits())));
+    let x_scaled = m.b.binary(BinaryOp::Sub, bits, exponent);
+    let x_scaled = m.float_of(x_scaled);
+    // Four times the power, since that of the largest `e` would be no normal number.
+    let power = m.b.binary(BinaryOp::Sub, four, exponent);
+    let (power, one) = (m.float_of(power), m.c(1.0));
+    let below_one = m.fma_c(power, -0.25, one);
+    let f = m.sub(x_scaled, below_one);
+    let dtype = m.ty.dtype();
+    let e = m.b.cast(exponent, dtype);
+    let y = log_of_fraction(m, f, Some((e, LN_2_REST_F32 * EXPONENT_UNIT)));
+    // Twice negated, so that the log of -0 stays -0.
+    let y = m.neg(y);
+    let y = m.fma_c(e, -LN_2 * EXPONENT_UNIT, y);
+    let y = m.neg(y);
+    if m.may_approximate() { gpu::special_values(m, u, y) } else { special_values(m, u, y) }
+}
+
+/// One in the place of an f32's exponent, as a number, is so much less.
+const EXPONENT_UNIT: f64 = 1.0 / (1u32 << 23) as f64;
+
+/// The exponent `e` such that `x 2^-e` is in 2/3 to 4/3, where an f32 has its exponent; of normal numbers.
+fn exponent_bits(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let bits = m.bits(x);
+    let above = m.int_op(BinaryOp::Sub, bits, i64::from((2f32 / 3.0).to_bits()));
+    m.int_op(BinaryOp::And, above, -(1 << 23))
 }
 
 /// The exponent `e` and the fraction minus 1.

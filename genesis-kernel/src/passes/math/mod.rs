@@ -29,6 +29,9 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         UnaryOp::Tanh => exp::tanh(m, x),
         UnaryOp::Log => log::log(m, x),
         UnaryOp::Log2 => log::log2(m, x),
+        UnaryOp::Log1p => log::log1p(m, x),
+        UnaryOp::Log2Approx | UnaryOp::Log2Flush if !m.may_approximate() => log::log2(m, x),
+        UnaryOp::SqrtApprox if !m.may_approximate() => m.b.unary(UnaryOp::Sqrt, x),
         UnaryOp::Sin => trig::sin(m, x),
         UnaryOp::Cos => trig::cos(m, x),
         UnaryOp::Erf => erf::erf(m, x),
@@ -54,6 +57,9 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox
+        | UnaryOp::Log2Approx
+        | UnaryOp::Log2Flush
+        | UnaryOp::SqrtApprox
         | UnaryOp::SinFar
         | UnaryOp::CosFar => m.b.unary(function, x),
     }

@@ -3,11 +3,12 @@
 //! The argument loses its nearest multiple of pi/2 in f64, by fused multiply-adds with pi/2 in three
 //! parts: the first is exact, so an f32 keeps all its digits and an f64 all but half an ULP.
 //!
-//! That holds up to 2^45 (3.5e13). Beyond, hundreds of bits of pi are needed: [`UnaryOp::SinFar`] and its
+//! That holds up to 2^45 (3.5e13). A GPU reduces f32 in f32 with pi/2 in three parts, which holds up to
+//! 1.5 2^16. Beyond, hundreds of bits of pi are needed: [`UnaryOp::SinFar`] and its
 //! twin are code behind a branch, which arguments that are small by what they are computed from leave out.
 
 use super::Math;
-use crate::ir::far::{COS as COS_F64, FAR, SIN as SIN_F64};
+use crate::ir::far::{COS as COS_F64, FAR, FAR_SINGLE, SIN as SIN_F64};
 use crate::ir::{BinaryOp, DType, Elem, Func, OpKind, Predicate, UnaryOp, Value};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -17,12 +18,17 @@ const SIN_F32: &[f64] = &[-1.666665375e-01, 8.332096040e-03, -1.950569858e-04];
 /// `cos r = 1 - t/2 + t^2 P(t)` for the same `r`: 2^-32.6.
 const COS_F32: &[f64] = &[4.166664183e-02, -1.388714183e-03, 2.441425568e-05];
 
+/// The same where 16 bits are left of the result: 2^-18.8 and 2^-14.3.
+const SIN_HALF: &[f64] = &[-1.666313857e-01, 8.156920783e-03];
+const COS_HALF: &[f64] = &[4.087048024e-02];
+
 /// What pi/2 as f64 leaves, rounded down, and what that leaves: positive, so that -0 stays -0.
 const PI_2_SECOND: f64 = 6.123233995736765e-17;
 const PI_2_THIRD: f64 = 1.082856673921914e-32;
 
 /// Added and taken away again, it rounds to an integer, whose low bits are then those of the sum.
 const ROUNDER: f64 = 6755399441055744.0;
+const ROUNDER_SINGLE: f64 = 12582912.0;
 
 pub(super) fn sin(m: &mut Math<'_, '_>, x: Value) -> Value {
     let (quadrant, r) = reduce(m, x);
@@ -39,11 +45,12 @@ pub(super) fn cos(m: &mut Math<'_, '_>, x: Value) -> Value {
 
 /// The result, by another op where the argument is large.
 fn with_far(m: &mut Math<'_, '_>, op: UnaryOp, x: Value, near: Value) -> Value {
-    if largest(m.b.func, x, LOOKS) <= FAR {
+    let limit = if m.may_approximate() { FAR_SINGLE } else { FAR };
+    if largest(m.b.func, x, LOOKS) <= limit {
         return near;
     }
     let magnitude = m.abs(x);
-    let is_far = m.compare(Predicate::Gt, magnitude, FAR);
+    let is_far = m.compare(Predicate::Gt, magnitude, limit);
     let far = m.b.unary(op, x);
     m.select(is_far, far, near)
 }
@@ -95,8 +102,25 @@ fn is_fraction(func: &Func, operands: &[Value]) -> bool {
     rounds && func.op(op).operands[0] == operands[0]
 }
 
+/// pi/2 in three parts of f32, each rounded down: positive, so that -0 stays -0. With fused multiply-adds the first
+/// leaves an exact rest for as many quarter turns as 16 bits count, and the others round once each.
+const PI_2_SINGLE: [f64; 3] = [1.570796251296997, 7.549789415861596e-8, 5.390302529957765e-15];
+
+/// The same in f32, where f64 is slow or not needed; of arguments up to [`FAR_SINGLE`].
+fn reduce_single(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
+    let rounder = m.c(ROUNDER_SINGLE);
+    let sum = m.fma_c(x, FRAC_2_PI, rounder);
+    let turns = m.sub(sum, rounder);
+    let quadrant = m.bits(sum);
+    let r = PI_2_SINGLE.iter().fold(x, |r, &part| m.fma_c(turns, -part, r));
+    (quadrant, r)
+}
+
 /// Quarter turns, as integers of the float's width, and the angle that is left; of arguments up to [`FAR`].
 fn reduce(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
+    if m.may_approximate() {
+        return reduce_single(m, x);
+    }
     let (dtype, int_dtype) = (m.ty.dtype(), m.int_dtype());
     let wide = m.b.cast(x, DType::F64);
     let mut w = Math::new(m.b, wide, m.target);
@@ -129,7 +153,8 @@ fn turn(m: &mut Math<'_, '_>, quadrant: Value, r: Value) -> Value {
 
 fn sin_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {
     let t = m.mul(r, r);
-    let p = m.poly(t, m.pick(SIN_F32, SIN_F64));
+    let of_f32 = if m.is_rounded { SIN_HALF } else { SIN_F32 };
+    let p = m.poly(t, m.pick(of_f32, SIN_F64));
     let one = m.c(1.0);
     // A product, and not a fused sum, so that -0 stays -0.
     let factor = m.fma(p, t, one);
@@ -138,7 +163,8 @@ fn sin_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {
 
 fn cos_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {
     let t = m.mul(r, r);
-    let p = m.poly(t, m.pick(COS_F32, COS_F64));
+    let of_f32 = if m.is_rounded { COS_HALF } else { COS_F32 };
+    let p = m.poly(t, m.pick(of_f32, COS_F64));
     let half = m.c(-0.5);
     let inner = m.fma(p, t, half);
     let one = m.c(1.0);

@@ -180,11 +180,10 @@ impl Tensor {
     pub fn gelu_tanh(&self) -> Result<Tensor> {
         composite("gelu_tanh", &[], [self], |[x], _| {
             wide(x, |x| {
+                // (1 + tanh(u)) / 2 is the logistic function of 2 u, which keeps its digits where that is small.
                 let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
-                let inner =
-                    x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
-                // The half comes first: twice the largest numbers is infinite.
-                inner.add_scalar(1.0)?.mul_scalar(0.5)?.mul(x)
+                let twice = x.add(&cube)?.mul_scalar((8.0 / std::f64::consts::PI).sqrt())?;
+                twice.sigmoid()?.mul(x)
             })
         })
     }
@@ -328,7 +327,7 @@ impl Op for Softplus {
         let is_one = self.beta == 1.0;
         let scaled = if is_one { x.clone() } else { x.mul_scalar(self.beta)? };
         let rest = scaled.abs()?.neg()?.exp()?.log1p()?;
-        let y = scaled.maximum_scalar(0.0)?.add(&rest)?;
+        let y = scaled.relu()?.add(&rest)?;
         let y = if is_one { y } else { y.div_scalar(self.beta)? };
         match self.threshold {
             f64::INFINITY => Ok(y),

@@ -76,8 +76,8 @@ pub(super) fn call(row: &'static Function, x: &Tensor) -> Result<Tensor> {
 pub(super) struct Function {
     /// The name users know it by.
     pub(super) name: &'static str,
-    /// Its kernel.
-    pub(super) kernel: &'static KernelDef,
+    /// Its kernel for any strides, and the one for dense tensors where there is one.
+    pub(super) kernels: (&'static KernelDef, Option<&'static KernelDef>),
     /// What it is computed in.
     pub(super) compute: Compute,
     /// What it does to integers.
@@ -100,7 +100,7 @@ impl Op for &'static Function {
         }
         let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
         let (steps, dtypes) = (self.compute.steps(x.dtype()), self.compute.dtypes(x.dtype()));
-        launch::by_steps(steps, self.kernel, &dtypes, &[x], &y, &[])?;
+        launch::function(self.kernels, steps, &dtypes, &[x], &y)?;
         Ok(y)
     }
 
@@ -118,7 +118,10 @@ impl Op for &'static Function {
 macro_rules! functions {
     (ints) => { crate::ops::elementwise::math::Ints::Floats };
     (ints $ints:ident) => { crate::ops::elementwise::math::Ints::$ints };
+    (flat $device:ident) => { None };
+    (flat $device:ident $flat:ident) => { Some(&$device::$flat::KERNEL) };
     (static $table:ident in $device:ident; $($(#[$doc:meta])* $name:ident {
+        $(flat: $flat:ident;)?
         compute: $compute:expr;
         $(ints: $ints:ident;)?
         $(autocast: $precision:ident;)?
@@ -129,7 +132,7 @@ macro_rules! functions {
     })*) => {
         static $table: &[&Function] = &[$(&Function {
             name: stringify!($name),
-            kernel: &$device::$name::KERNEL,
+            kernels: (&$device::$name::KERNEL, functions!(flat $device $($flat)?)),
             compute: $compute,
             ints: functions!(ints $($ints)?),
             saves: $saves,
@@ -209,6 +212,7 @@ functions! {
 
     /// The integer next to 0.
     trunc {
+        flat: trunc_flat;
         compute: Compute::Single;
         ints: Same;
         grad: Saves::NOTHING, |_, dy| dy.zeros_like();
@@ -218,6 +222,7 @@ functions! {
     }
     /// What [`Tensor::trunc`] takes away; it has the sign of x.
     frac {
+        flat: frac_flat;
         compute: Compute::Single;
         ints: Refused;
         grad: Saves::NOTHING, |_, dy| Ok(dy.clone());
@@ -227,6 +232,7 @@ functions! {
     }
     /// `1 / x`
     reciprocal {
+        flat: reciprocal_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: Y, |s, dy| dy.mul(&s.output().mul(s.output())?.neg()?);
@@ -236,6 +242,7 @@ functions! {
     }
     /// 2 to the power of x.
     exp2 {
+        flat: exp2_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: Y, |s, dy| dy.mul(&s.output().mul_scalar(std::f64::consts::LN_2)?);
@@ -245,6 +252,7 @@ functions! {
     }
     /// `exp(x) - 1`, exact near 0.
     expm1 {
+        flat: expm1_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: Y, |s, dy| dy.mul(&s.output().add_scalar(1.0)?);
@@ -254,6 +262,7 @@ functions! {
     }
     /// The logarithm to base 2.
     log2 {
+        flat: log2_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.div(&s.input(0).mul_scalar(std::f64::consts::LN_2)?);
@@ -263,6 +272,7 @@ functions! {
     }
     /// The logarithm to base 10.
     log10 {
+        flat: log10_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.div(&s.input(0).mul_scalar(std::f64::consts::LN_10)?);
@@ -272,6 +282,7 @@ functions! {
     }
     /// `log(1 + x)`, exact near 0.
     log1p {
+        flat: log1p_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.div(&s.input(0).add_scalar(1.0)?);
@@ -281,6 +292,7 @@ functions! {
     }
     /// The tangent of x in radians.
     tan {
+        flat: tan_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: Y, |s, dy| dy.mul(&s.output().square()?.add_scalar(1.0)?);
@@ -290,6 +302,7 @@ functions! {
     }
     /// The arc sine; NaN outside -1..1.
     asin {
+        flat: asin_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.neg()?.add_scalar(1.0)?.rsqrt()?);
@@ -299,6 +312,7 @@ functions! {
     }
     /// The arc cosine; NaN outside -1..1.
     acos {
+        flat: acos_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.neg()?.add_scalar(1.0)?.rsqrt()?)?.neg();
@@ -308,6 +322,7 @@ functions! {
     }
     /// The arc tangent.
     atan {
+        flat: atan_flat;
         compute: Compute::Single;
         grad: X, |s, dy| dy.div(&s.input(0).square()?.add_scalar(1.0)?);
         in_place: atan_;
@@ -316,6 +331,7 @@ functions! {
     }
     /// The hyperbolic sine.
     sinh {
+        flat: sinh_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).cosh()?);
@@ -325,6 +341,7 @@ functions! {
     }
     /// The hyperbolic cosine.
     cosh {
+        flat: cosh_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).sinh()?);
@@ -334,6 +351,7 @@ functions! {
     }
     /// The inverse of the hyperbolic sine.
     asinh {
+        flat: asinh_flat;
         compute: Compute::Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.add_scalar(1.0)?.rsqrt()?);
         in_place: asinh_;
@@ -342,6 +360,7 @@ functions! {
     }
     /// The inverse of the hyperbolic cosine; NaN below 1.
     acosh {
+        flat: acosh_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.sub_scalar(1.0)?.rsqrt()?);
@@ -351,6 +370,7 @@ functions! {
     }
     /// The inverse of the hyperbolic tangent; NaN beyond -1..1.
     atanh {
+        flat: atanh_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.div(&s.input(0).square()?.rsub_scalar(1.0)?);
@@ -360,6 +380,7 @@ functions! {
     }
     /// `1 - erf(x)`, exact far from 0.
     erfc {
+        flat: erfc_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| {
@@ -373,6 +394,7 @@ functions! {
     /// The logarithm of the magnitude of the gamma function; infinite at 0 and the negative integers. Beside
     /// its zeros below 0 f32 has an absolute error of 3e-6.
     lgamma {
+        flat: lgamma_flat;
         compute: Compute::LongSingle;
         grad: X, |s, dy| dy.mul(&s.input(0).digamma()?);
         in_place: lgamma_;
@@ -381,6 +403,7 @@ functions! {
     }
     /// What [`Tensor::erf`] gives x for; NaN outside -1..1.
     erfinv {
+        flat: erfinv_flat;
         compute: Compute::Single;
         autocast: Single;
         grad: Y, |s, dy| {
@@ -393,6 +416,7 @@ functions! {
     }
     /// `sin(pi x) / (pi x)`, 1 at 0.
     sinc {
+        flat: sinc_flat;
         compute: Compute::Single;
         grad: X, |s, dy| {
             // The two waves cancel where x is small.

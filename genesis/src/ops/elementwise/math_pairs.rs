@@ -24,7 +24,8 @@ type Grads = fn(&SavedTensors, &Tensor) -> Result<[Option<Tensor>; 2]>;
 struct Function2 {
     /// The name users know it by.
     name: &'static str,
-    float: Option<&'static KernelDef>,
+    /// The kernels of floats: for any strides, and for dense tensors.
+    float: Option<(&'static KernelDef, &'static KernelDef)>,
     compute: Compute,
     int: Option<&'static KernelDef>,
     takes_bool: bool,
@@ -69,10 +70,10 @@ impl Op for Function2Call {
                 let (x, y, z) = (x.as_bytes(), y.as_bytes(), z.as_bytes());
                 launch::strided(kernel, &[DType::U8], &[&x, &y], &z, &[])?;
             }
-            (_, Some(kernel), _) if dtype.is_float() => {
+            (_, Some((any, dense)), _) if dtype.is_float() => {
                 let (steps, dtypes) =
                     (self.row.compute.steps(dtype), self.row.compute.dtypes(dtype));
-                launch::by_steps(steps, kernel, &dtypes, &[&x, &y], &z, &[])?;
+                launch::function((any, Some(dense)), steps, &dtypes, &[&x, &y], &z)?;
             }
             (_, _, Some(kernel)) => launch::strided(kernel, &[dtype], &[&x, &y], &z, &[])?,
             _ => return Err(Error::op(self.row.name, format!("does not take {dtype}"))),
@@ -185,7 +186,9 @@ macro_rules! functions2 {
 
             type Kernel = Option<&'static KernelDef>;
 
-            const fn dtypes(float: Kernel, int: Kernel) -> &'static [DType] {
+            type Kernels = Option<(&'static KernelDef, &'static KernelDef)>;
+
+            const fn dtypes(float: Kernels, int: Kernel) -> &'static [DType] {
                 match (float, int) {
                     (Some(_), Some(_)) => NUMBERS,
                     (Some(_), None) => FLOATS,
@@ -258,7 +261,7 @@ const XY: Saves = Saves::inputs(3);
 functions2! {
     /// `x` to the power of `y`; of a negative number only whole powers are numbers.
     pow, pow_scalar {
-        kernels: Some(&device::pow::KERNEL), Compute::Single, Some(&device::int_pow::KERNEL), false;
+        kernels: Some((&device::pow::KERNEL, &device::pow_flat::KERNEL)), Compute::Single, Some(&device::int_pow::KERNEL), false;
         autocast: Single;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             let (x, y) = (s.input(0), s.input(1));
@@ -287,7 +290,7 @@ functions2! {
     }
     /// The angle of the point `(other, self)` from the x axis, between -pi and pi.
     atan2, atan2_scalar {
-        kernels: Some(&device::atan2::KERNEL), Compute::Single, None, false;
+        kernels: Some((&device::atan2::KERNEL, &device::atan2_flat::KERNEL)), Compute::Single, None, false;
         autocast: Widest;
         grads: XY, |s, dy| {
             let (y, x) = (s.input(0), s.input(1));
@@ -303,7 +306,7 @@ functions2! {
     }
     /// The rest of a truncated division; it has the sign of `x`.
     fmod, fmod_scalar {
-        kernels: Some(&device::fmod::KERNEL), Compute::Single, Some(&device::int_fmod::KERNEL), false;
+        kernels: Some((&device::fmod::KERNEL, &device::fmod_flat::KERNEL)), Compute::Single, Some(&device::int_fmod::KERNEL), false;
         autocast: Widest;
         grads: XY, |s, dy| {
             let quotient = s.input(0).div(s.input(1))?.trunc()?;
@@ -315,7 +318,7 @@ functions2! {
     }
     /// The rest of a division rounded down; it has the sign of `y`.
     remainder, remainder_scalar {
-        kernels: Some(&device::remainder::KERNEL), Compute::Single, Some(&device::int_remainder::KERNEL), false;
+        kernels: Some((&device::remainder::KERNEL, &device::remainder_flat::KERNEL)), Compute::Single, Some(&device::int_remainder::KERNEL), false;
         autocast: Widest;
         grads: XY, |s, dy| {
             let quotient = s.input(0).div(s.input(1))?.floor()?;
@@ -327,7 +330,7 @@ functions2! {
     }
     /// The quotient rounded down. The gradient is zero.
     floor_divide, floor_divide_scalar {
-        kernels: Some(&device::floor_divide::KERNEL), Compute::Single, Some(&device::int_floor_divide::KERNEL), false;
+        kernels: Some((&device::floor_divide::KERNEL, &device::floor_divide_flat::KERNEL)), Compute::Single, Some(&device::int_floor_divide::KERNEL), false;
         autocast: Widest;
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         in_place: floor_divide_, floor_divide_scalar_;
@@ -336,7 +339,7 @@ functions2! {
     }
     /// The quotient, as [`Tensor::div`] rounds it, without its fraction. The gradient is zero.
     trunc_divide, trunc_divide_scalar {
-        kernels: Some(&device::trunc_divide::KERNEL), Compute::Single, Some(&device::int_trunc_divide::KERNEL), false;
+        kernels: Some((&device::trunc_divide::KERNEL, &device::trunc_divide_flat::KERNEL)), Compute::Single, Some(&device::int_trunc_divide::KERNEL), false;
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         family: Arithmetic;
         reference: |x, y| (x / y).trunc(), false;
@@ -392,7 +395,7 @@ functions2! {
     }
     /// The length of the vector of the two, which overflows only where it has to.
     hypot, hypot_scalar {
-        kernels: Some(&device::hypot::KERNEL), Compute::Single, None, false;
+        kernels: Some((&device::hypot::KERNEL, &device::hypot_flat::KERNEL)), Compute::Single, None, false;
         autocast: Widest;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             // The quotient is at most 1, whatever the length of a small vector is in 16 bits.
@@ -407,7 +410,7 @@ functions2! {
     /// `log(exp(x) + exp(y))`, which does not overflow.
     logaddexp, logaddexp_scalar {
         kernels: // In f32 the parts cancel near 0 to what their rounding leaves.
-        Some(&device::logaddexp::KERNEL), Compute::HalvesInSingle, None, false;
+        Some((&device::logaddexp::KERNEL, &device::logaddexp_flat::KERNEL)), Compute::HalvesInSingle, None, false;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             let share = |x: &Tensor| dy.mul(&x.sub(s.output())?.exp()?);
             Ok([Some(share(s.input(0))?), Some(share(s.input(1))?)])
@@ -418,7 +421,7 @@ functions2! {
     }
     /// `x log(y)`; zero where x is, whatever y but NaN.
     xlogy, xlogy_scalar {
-        kernels: Some(&device::xlogy::KERNEL), Compute::Single, None, false;
+        kernels: Some((&device::xlogy::KERNEL, &device::xlogy_flat::KERNEL)), Compute::Single, None, false;
         grads: XY, |s, dy| {
             let (x, y) = (s.input(0), s.input(1));
             let is_flat = x.eq_scalar(0.0)?.logical_and(&y.le_scalar(0.0)?)?;
@@ -431,7 +434,7 @@ functions2! {
     }
     /// The magnitude of the one with the sign of the other, that of a zero too.
     copysign, copysign_scalar {
-        kernels: Some(&device::copysign::KERNEL), Compute::Single, None, false;
+        kernels: Some((&device::copysign::KERNEL, &device::copysign_flat::KERNEL)), Compute::Single, None, false;
         autocast: Widest;
         grads: Saves { inputs: 1, output: true }, |s, dy| {
             let (x, z) = (s.input(0).detach(), s.output().detach());
