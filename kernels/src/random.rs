@@ -29,6 +29,41 @@ pub static KERNELS: &[&KernelDef] = &[
     &dropout::KERNEL,
 ];
 
+/// 32 random bits for each of `BLOCK` elements, of which the first has number `first`, a multiple of 4. Four elements
+/// share a computation, which the compiler does once where a thread has all of them.
+#[device]
+pub fn words<const BLOCK: usize>(seed: u64, offset: i64, first: i64) -> Tile1<u32, BLOCK> {
+    let i = first + arange::<BLOCK>();
+    let (a, b, c, d) = randint4x(seed, offset + (i >> 2));
+    let place = i & 3;
+    where_(place < 2, where_(place == 0, a, b), where_(place == 2, c, d))
+}
+
+/// The same as f32 uniform in `0..1`: multiples of 2^-24.
+#[device]
+pub fn units<const BLOCK: usize>(seed: u64, offset: i64, first: i64) -> Tile1<f32, BLOCK> {
+    (words::<BLOCK>(seed, offset, first) >> 8).to::<f32>() * 0.000000059604644775390625
+}
+
+/// Normal numbers, two of each two words: Box and Muller's cosine and sine.
+#[device]
+pub fn normals<const BLOCK: usize>(seed: u64, offset: i64, first: i64) -> Tile1<f32, BLOCK> {
+    let i = first + arange::<BLOCK>();
+    let (a, b, c, d) = randint4x(seed, offset + (i >> 2));
+    let is_low = (i & 2) == 0;
+    let (u, v) = (where_(is_low, a, c), where_(is_low, b, d));
+    let u = ((u >> 8) + 1).to::<f32>() * 0.000000059604644775390625;
+    let angle = (v >> 8).to::<f32>() * 0.000000374507028;
+    sqrt(log(u) * -2.0) * where_((i & 1) == 0, cos(angle), sin(angle))
+}
+
+/// [`open_unit`] of [`words`].
+#[device]
+pub fn open_units<const BLOCK: usize>(seed: u64, offset: i64, first: i64) -> Tile1<f32, BLOCK> {
+    let word = words::<BLOCK>(seed, offset, first) >> 9;
+    (word * 2 + 1).to::<f32>() * 0.000000059604644775390625
+}
+
 /// Uniform in (0, 1), both ends left out: odd multiples of 2^-24.
 #[device]
 pub fn open_unit<const BLOCK: usize>(seed: u64, index: Tile1<i64, BLOCK>) -> Tile1<f32, BLOCK> {
@@ -48,7 +83,7 @@ pub fn uniform<T: Float, const BLOCK: usize>(
     mask: u32,
 ) {
     let i = program_id(0) * BLOCK;
-    let u = rand(seed, offset + i + arange::<BLOCK>());
+    let u = units::<BLOCK>(seed, offset, i);
     let u = bitcast::<f32>(bitcast::<u32>(u) & mask);
     let v = (low + u * (high - low)).to::<T>();
     y.store([i], where_(v.to::<f32>() < high, v, full::<f32, BLOCK>(low).to::<T>()));
@@ -82,7 +117,7 @@ pub fn normal<T: Float, const BLOCK: usize>(
     std: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let z = randn(seed, offset + i + arange::<BLOCK>());
+    let z = normals::<BLOCK>(seed, offset, i);
     y.store([i], (mean + z * std).to::<T>());
 }
 
@@ -96,7 +131,7 @@ pub fn log_normal<T: Float, const BLOCK: usize>(
     std: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let z = mean + randn(seed, offset + i + arange::<BLOCK>()) * std;
+    let z = mean + normals::<BLOCK>(seed, offset, i) * std;
     y.store([i], exp(z.to::<f64>()).to::<T>());
 }
 
@@ -144,7 +179,7 @@ pub fn truncated_normal<T: Float, const BLOCK: usize>(
     last: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let u = open_unit::<BLOCK>(seed, offset + i + arange::<BLOCK>());
+    let u = open_units::<BLOCK>(seed, offset, i);
     let z = erfinv_of::<BLOCK>(first + u * (last - first)) * 1.41421356;
     y.store([i], clamp(mean + z * std, low, high).to::<T>());
 }
@@ -158,7 +193,7 @@ pub fn exponential<T: Float, const BLOCK: usize>(
     rate: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let u = open_unit::<BLOCK>(seed, offset + i + arange::<BLOCK>());
+    let u = open_units::<BLOCK>(seed, offset, i);
     y.store([i], ((0.0 - log(u)) / rate).to::<T>());
 }
 
@@ -172,7 +207,7 @@ pub fn cauchy<T: Float, const BLOCK: usize>(
     sigma: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let u = open_unit::<BLOCK>(seed, offset + i + arange::<BLOCK>());
+    let u = open_units::<BLOCK>(seed, offset, i);
     let angle = (u - 0.5) * 3.14159265;
     y.store([i], (median + sin(angle) / cos(angle) * sigma).to::<T>());
 }
@@ -187,7 +222,7 @@ pub fn geometric<T: Number, const BLOCK: usize>(
     log_failure: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let u = open_unit::<BLOCK>(seed, offset + i + arange::<BLOCK>());
+    let u = open_units::<BLOCK>(seed, offset, i);
     y.store([i], maximum(ceil(log(u) / log_failure), 1.0).to::<T>());
 }
 
@@ -284,7 +319,7 @@ pub fn bernoulli<T: Float, const BLOCK: usize>(
     offset: i64,
 ) {
     let i = program_id(0) * BLOCK;
-    let is_one = rand(seed, offset + i + arange::<BLOCK>()) < p.load::<BLOCK>([i]).to::<f32>();
+    let is_one = units::<BLOCK>(seed, offset, i) < p.load::<BLOCK>([i]).to::<f32>();
     y.store([i], where_(is_one, T::ONE, T::ZERO));
 }
 
@@ -299,7 +334,7 @@ pub fn integers<T: Number, const BLOCK: usize>(
     high: i64,
 ) {
     let i = program_id(0) * BLOCK;
-    let word = randint(seed, offset + i + arange::<BLOCK>()).to::<u64>();
+    let word = words::<BLOCK>(seed, offset, i).to::<u64>();
     let scaled = (word * (high - low) as u64) >> 32;
     y.store([i], (scaled.to::<i64>() + low).to::<T>());
 }
@@ -325,7 +360,7 @@ pub fn race<T: Float, const BLOCK: usize>(
     offset: i64,
 ) {
     let i = program_id(0) * BLOCK;
-    let u = open_unit::<BLOCK>(seed, offset + i + arange::<BLOCK>());
+    let u = open_units::<BLOCK>(seed, offset, i);
     y.store([i], weight.load::<BLOCK>([i]).to::<f32>() / (0.0 - log(u)));
 }
 
@@ -382,7 +417,7 @@ pub fn dropout<T: Float, A: Float, const BLOCK: usize>(
     p: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let keep = rand(seed, offset + i + arange::<BLOCK>()) >= p;
+    let keep = units::<BLOCK>(seed, offset, i) >= p;
     let v = x.load::<BLOCK>([i]).to::<A>() * A::from(1.0 / (1.0 - p));
     y.store([i], where_(keep, v, A::ZERO).to::<T>());
 }

@@ -7,11 +7,18 @@
 //! The algorithm is written once, over [`Steps`]: the interpreter computes with numbers, code generation
 //! with values of LLVM, and both get the same bits.
 
-/// Larger magnitudes are far.
+use super::DType;
+
+/// Larger magnitudes of f64 are far.
 pub(crate) const FAR: f64 = (1u64 << 45) as f64;
 
-/// Larger magnitudes are far where an f32 is reduced in f32.
+/// Larger magnitudes of f32 are.
 pub(crate) const FAR_SINGLE: f64 = (3u64 << 15) as f64;
+
+/// The largest magnitude of this dtype that is not far.
+pub(crate) fn limit(dtype: DType) -> f64 {
+    if dtype == DType::F64 { FAR } else { FAR_SINGLE }
+}
 
 /// `sin r = r + r t P(t)`, `t = r^2`, for `|r| <= 0.8`: 2^-57.6.
 pub(crate) const SIN: &[f64] = &[
@@ -250,9 +257,9 @@ impl Steps for Numbers {
     }
 }
 
-/// The sine after as many more quarter turns of what is far on some target, else zero.
-pub(super) fn sine_of(x: f64, quarters: u64) -> f64 {
-    if x.abs() > FAR_SINGLE { sine(&Numbers, x, quarters) } else { 0.0 }
+/// The sine after as many more quarter turns of what is far for the dtype that it came from, else zero.
+pub(super) fn sine_of(dtype: DType, x: f64, quarters: u64) -> f64 {
+    if x.abs() > limit(dtype) { sine(&Numbers, x, quarters) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub enum UnaryOp {
     /// The same in a single instruction: results below the smallest normal number are zero. Only
     /// passes make it.
     Exp2Flush,
-    /// The sine of what is above 2^45 in magnitude (an f32 on a GPU: 1.5 2^16), else zero: by more digits of pi, and only where
+    /// The sine of what is above 2^45 in magnitude (of f32: 1.5 2^16), else zero: by more digits of pi, and only where
     /// there is such an element. Only passes make it.
     SinFar,
     /// The cosine of what is above 2^45 in magnitude, else zero. Only passes make it.

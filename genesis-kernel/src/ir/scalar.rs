@@ -140,6 +140,8 @@ fn unary_f32(op: UnaryOp, x: f32) -> f32 {
     match op {
         UnaryOp::Sqrt => x.sqrt(),
         UnaryOp::Rsqrt => 1.0 / x.sqrt(),
+        UnaryOp::SinFar => far::sine_of(DType::F32, f64::from(x), 0) as f32,
+        UnaryOp::CosFar => far::sine_of(DType::F32, f64::from(x), 1) as f32,
         // Exact in f64 or a reference value: one rounding either way.
         _ => unary_f64(op, f64::from(x)) as f32,
     }
@@ -164,8 +166,8 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Log => x.ln(),
         UnaryOp::Log2 | UnaryOp::Log2Approx | UnaryOp::Log2Flush => x.log2(),
         UnaryOp::Log1p => x.ln_1p(),
-        UnaryOp::SinFar => far::sine_of(x, 0),
-        UnaryOp::CosFar => far::sine_of(x, 1),
+        UnaryOp::SinFar => far::sine_of(DType::F64, x, 0),
+        UnaryOp::CosFar => far::sine_of(DType::F64, x, 1),
         UnaryOp::Sin => x.sin(),
         UnaryOp::Cos => x.cos(),
         UnaryOp::Tanh => x.tanh(),

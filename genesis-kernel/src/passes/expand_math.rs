@@ -9,11 +9,11 @@
 //! can't tell from the long one: within 1 ULP of the correctly rounded result (subnormal ones may be
 //! zero), which the tests look at for every number that has 16 bits.
 
-use super::{DCE, Pass};
 use super::demanded_precision::DemandedPrecision;
 pub use super::math::MathTarget;
 use super::math::{self, Math};
 use super::rewrite::{Action, rewrite};
+use super::{DCE, Pass};
 use crate::ir::{BinaryOp, DType, Func, OpKind, UnaryOp};
 
 /// Expands for the interpreter and the CPU.

@@ -116,18 +116,14 @@ fn long_remainder(e: &Emitter, dtype: DType, a: Val, b: Val) -> Val {
     e.select(e.and(is_finite, divides), result, e.float(ty, f64::NAN))
 }
 
-/// The sine after as many more quarter turns where the argument is beyond what the target reduces otherwise, else zero.
+/// The sine after as many more quarter turns where the argument is beyond [`far::limit`], else zero.
 pub(super) fn sine(e: &Emitter, target: Target, dtype: DType, x: Val, quarters: u64) -> Val {
     let ty = e.type_of(x);
     let what = if quarters == 0 { "sin_far" } else { "cos_far" };
     let function = e.helper(&name_of(e, what, dtype, ty), ty, &[ty], |function| {
         let x = e.param(function, 0);
         let size = e.intrinsic("llvm.fabs", &[ty], &[x]);
-        let limit = match (target, dtype) {
-            (Target::Nvptx, DType::F32) => far::FAR_SINGLE,
-            _ => far::FAR,
-        };
-        let is_far = e.fcmp(FloatPred::Ogt, size, e.float(ty, limit));
+        let is_far = e.fcmp(FloatPred::Ogt, size, e.float(ty, far::limit(dtype)));
         rarely(e, any(e, is_far), e.zero(ty), || {
             let lane = |i| {
                 let x = e.extract(x, i);

@@ -225,7 +225,8 @@ pub fn asinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let is_far = size > 1e9;
     let root = fast::sqrt(fma(size, size, 1.0));
     let part = size * fast::recip(root + 1.0);
-    let exact = log1p(where_(is_far, size, fma(part, size, size))) + where_(is_far, 0.6931472_f32, 0.0);
+    let exact =
+        log1p(where_(is_far, size, fma(part, size, size))) + where_(is_far, 0.6931472_f32, 0.0);
     let near = fma(size * size * -0.16666667, size, size);
     let sum = where_(is_far, size, size + root);
     let far = (fast::log2(sum) + where_(is_far, 1.0_f32, 0.0)) * 0.6931472;

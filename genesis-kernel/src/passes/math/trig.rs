@@ -1,11 +1,9 @@
 //! `sin` and `cos`.
 //!
-//! The argument loses its nearest multiple of pi/2 in f64, by fused multiply-adds with pi/2 in three
-//! parts: the first is exact, so an f32 keeps all its digits and an f64 all but half an ULP.
-//!
-//! That holds up to 2^45 (3.5e13). A GPU reduces f32 in f32 with pi/2 in three parts, which holds up to
-//! 1.5 2^16. Beyond, hundreds of bits of pi are needed: [`UnaryOp::SinFar`] and its
-//! twin are code behind a branch, which arguments that are small by what they are computed from leave out.
+//! The argument loses its nearest multiple of pi/2 by fused multiply-adds with pi/2 in three parts, whose first leaves
+//! an exact rest: an f32 within 1 ULP to 1.5 2^16, an f64 within half an ULP to 2^45 (3.5e13). Beyond, hundreds of bits
+//! of pi are needed: [`UnaryOp::SinFar`] and its twin are code behind a branch, which arguments that are small by what
+//! they are computed from leave out.
 
 use super::Math;
 use crate::ir::far::{COS as COS_F64, FAR, FAR_SINGLE, SIN as SIN_F64};
@@ -45,7 +43,7 @@ pub(super) fn cos(m: &mut Math<'_, '_>, x: Value) -> Value {
 
 /// The result, by another op where the argument is large.
 fn with_far(m: &mut Math<'_, '_>, op: UnaryOp, x: Value, near: Value) -> Value {
-    let limit = if m.may_approximate() { FAR_SINGLE } else { FAR };
+    let limit = m.pick(FAR_SINGLE, FAR);
     if largest(m.b.func, x, LOOKS) <= limit {
         return near;
     }
@@ -106,7 +104,7 @@ fn is_fraction(func: &Func, operands: &[Value]) -> bool {
 /// leaves an exact rest for as many quarter turns as 16 bits count, and the others round once each.
 const PI_2_SINGLE: [f64; 3] = [1.570796251296997, 7.549789415861596e-8, 5.390302529957765e-15];
 
-/// The same in f32, where f64 is slow or not needed; of arguments up to [`FAR_SINGLE`].
+/// The same of an f32 up to [`FAR_SINGLE`].
 fn reduce_single(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
     let rounder = m.c(ROUNDER_SINGLE);
     let sum = m.fma_c(x, FRAC_2_PI, rounder);
@@ -118,22 +116,15 @@ fn reduce_single(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
 
 /// Quarter turns, as integers of the float's width, and the angle that is left; of arguments up to [`FAR`].
 fn reduce(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
-    if m.may_approximate() {
+    if m.is_f32() {
         return reduce_single(m, x);
     }
-    let (dtype, int_dtype) = (m.ty.dtype(), m.int_dtype());
-    let wide = m.b.cast(x, DType::F64);
-    let mut w = Math::new(m.b, wide, m.target);
-    let rounder = w.c(ROUNDER);
-    let sum = w.fma_c(wide, FRAC_2_PI, rounder);
-    let turns = w.sub(sum, rounder);
-    let quadrant = w.bits(sum);
-    let mut r = w.fma_c(turns, -FRAC_PI_2, wide);
-    r = w.fma_c(turns, -PI_2_SECOND, r);
-    if dtype == DType::F64 {
-        r = w.fma_c(turns, -PI_2_THIRD, r);
-    }
-    (m.b.cast(quadrant, int_dtype), m.b.cast(r, dtype))
+    let rounder = m.c(ROUNDER);
+    let sum = m.fma_c(x, FRAC_2_PI, rounder);
+    let turns = m.sub(sum, rounder);
+    let quadrant = m.bits(sum);
+    let parts = [FRAC_PI_2, PI_2_SECOND, PI_2_THIRD];
+    (quadrant, parts.iter().fold(x, |r, &part| m.fma_c(turns, -part, r)))
 }
 
 /// The sine of `quadrant` quarter turns and `r`.
@@ -153,7 +144,7 @@ fn turn(m: &mut Math<'_, '_>, quadrant: Value, r: Value) -> Value {
 
 fn sin_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {
     let t = m.mul(r, r);
-    let of_f32 = if m.is_rounded { SIN_HALF } else { SIN_F32 };
+    let of_f32 = if m.is_rounded && m.may_approximate() { SIN_HALF } else { SIN_F32 };
     let p = m.poly(t, m.pick(of_f32, SIN_F64));
     let one = m.c(1.0);
     // A product, and not a fused sum, so that -0 stays -0.
@@ -163,7 +154,7 @@ fn sin_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {
 
 fn cos_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {
     let t = m.mul(r, r);
-    let of_f32 = if m.is_rounded { COS_HALF } else { COS_F32 };
+    let of_f32 = if m.is_rounded && m.may_approximate() { COS_HALF } else { COS_F32 };
     let p = m.poly(t, m.pick(of_f32, COS_F64));
     let half = m.c(-0.5);
     let inner = m.fma(p, t, half);
