@@ -344,19 +344,22 @@ pub fn is_swapped(m: usize, n: usize) -> bool {
 
 /// Split K: how many parts the sums of a product of `m, n, k` are made in, so that there is a tile for most multiprocessors.
 /// A power of two, 1 where the tiles are enough, or a part would be too short to be worth a store of its sums. The error of a
-/// long sum of f32, which grows with its length, is less of parts too.
+/// long sum of f32, which grows with its length, is less of parts too. [`part_of_k`] says how long each is.
 pub fn split_k(chip: &Chip, [m, n, k]: [usize; 3], bytes: usize) -> usize {
-    let (step, least) = match bytes {
-        2 => (SPLIT_STEP, LEAST_K),
-        bytes => (16 / bytes, LEAST_WIDE_K),
-    };
+    let least = if bytes == 2 { LEAST_K } else { LEAST_WIDE_K };
     let tiles = match is_swapped(m, n) {
         true => n.div_ceil(LEAST_ROWS),
         false => m.div_ceil(SPLIT_TILE) * n.div_ceil(SPLIT_TILE),
     };
     let wanted = chip.multiprocessors() / tiles.max(1);
-    let fits = |parts: &usize| k.is_multiple_of(parts * step) && k / parts >= least;
+    let fits = |&parts: &usize| part_of_k(k, parts, bytes) >= least;
     [16, 8, 4].into_iter().filter(|&parts| parts <= wanted).find(fits).unwrap_or(1)
+}
+
+/// How long each of the parts of `k` is, in whole steps of a tile. What `k` has beyond them is one more part.
+pub fn part_of_k(k: usize, parts: usize, bytes: usize) -> usize {
+    let step = if bytes == 2 { SPLIT_STEP } else { 16 / bytes };
+    k / parts / step * step
 }
 
 /// Split K of a product whose `k` is far longer than `m` and `n`, and is what it is: how many parts its sums are made in, and

@@ -33,7 +33,7 @@ use genesis_kernel::ir::{DType, MAX_RANK, Scalar};
 use genesis_kernel::kernel::{DenseLaunch, Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
 use genesis_kernel::tuning::elementwise::{Flat, Tile};
-use genesis_kernel::tuning::products::{self, split_k};
+use genesis_kernel::tuning::products::{self, part_of_k, split_k};
 use genesis_kernel::tuning::rows::KeptRows;
 
 use self::config::chip;
@@ -589,13 +589,12 @@ pub(crate) fn matmul_int8(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     Ok(unsafe { kernel.launch_tuned(&c.device().stream(), &[a.dtype(), c.dtype()], &args) }?)
 }
 
-/// Split K: how many parts the sums of a product are made in.
-pub(crate) fn parts(a: &Tensor, c: &Tensor) -> usize {
+/// Split K: how many parts the sums of a product are made in, and how long each is. What K has beyond them is one more.
+pub(crate) fn parts(a: &Tensor, c: &Tensor) -> (usize, usize) {
     let [batch, m, n] = [0, 1, 2].map(|axis| c.shape()[axis]);
-    match batch {
-        1 => split_k(&chip(a.device()), [m, n, a.shape()[2]], a.dtype().bytes()),
-        _ => 1,
-    }
+    let (k, bytes) = (a.shape()[2], a.dtype().bytes());
+    let parts = if batch == 1 { split_k(&chip(a.device()), [m, n, k], bytes) } else { 1 };
+    (parts, part_of_k(k, parts, bytes))
 }
 
 /// Split K of a product whose K is far longer than its rows and columns: how many parts its sums are made in, and how long

@@ -153,17 +153,25 @@ pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     c.reshape(&shape)
 }
 
-/// A product of rank 3 and one batch, K cut into parts: a batch of them, with sums as wide as they are
-/// added, and their sum, which is the same each time.
-fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
-    let (m, k, n) = (a.dim(1)?, a.dim(2)? / parts, b.dim(2)?);
-    let a = a.reshape(&[m, parts, k])?.transpose(0, 1)?; // [parts, m, k]
-    let b = b.reshape(&[parts, k, n])?;
+/// A product of rank 3 and one batch, K cut into parts of `each` and what is left: a batch of them, with sums as wide as
+/// they are added, and their sum, which is the same each time.
+fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, (parts, each): (usize, usize)) -> Result<()> {
+    let (m, k, n) = (a.dim(1)?, a.dim(2)?, b.dim(2)?);
+    let (whole, rest) = (parts * each, k - parts * each);
     let wide = launch::accumulate_dtype(c.dtype());
-    let sums = Tensor::uninitialized(&[parts, m, n], (wide, c.device()))?;
-    match c.device() {
-        Device::Cpu => launch::matmul_cpu(&a, &b, &sums)?,
-        Device::Cuda(_) => launch::matmul(&a, &b, &sums, false)?,
+    let all = parts + usize::from(rest > 0);
+    let sums = Tensor::uninitialized(&[all, m, n], (wide, c.device()))?;
+    let run = |a: &Tensor, b: &Tensor, sums: &Tensor| match c.device() {
+        Device::Cpu => launch::matmul_cpu(a, b, sums),
+        Device::Cuda(_) => launch::matmul(a, b, sums, false),
+    };
+    let in_order = a.narrow(2, 0, whole)?.unflatten(2, &[parts as i64, each as i64])?;
+    let columns = in_order.squeeze_dims(&[0])?.transpose(0, 1)?; // [parts, m, each]
+    let rows = b.narrow(1, 0, whole)?.squeeze_dims(&[0])?.unflatten(0, &[parts as i64, each as i64])?;
+    run(&columns, &rows, &sums.narrow(0, 0, parts)?)?;
+    if rest > 0 {
+        let last = sums.narrow(0, parts, 1)?;
+        run(&a.narrow(2, whole, rest)?, &b.narrow(1, whole, rest)?, &last)?;
     }
     launch::cast(&sums.sum_dims(&[0], true)?, c)
 }
@@ -287,7 +295,7 @@ impl Op for MatMul {
             Device::Cuda(_) if tf32 => launch::matmul(a, b, c, tf32),
             Device::Cuda(_) if is_of_vector(a, b)? => of_vector(a, b, c),
             Device::Cuda(_) => match launch::parts(a, c) {
-                1 => launch::matmul(a, b, c, false),
+                (1, _) => launch::matmul(a, b, c, false),
                 parts => in_parts(a, b, c, parts),
             },
         })
@@ -382,10 +390,10 @@ mod tests {
             };
             let b = whole(&[1, 64, 5], 3)?;
             let want = a.matmul(&b)?;
-            for parts in [1, 2, 8] {
+            for parts in [(1, 8), (2, 4), (8, 1), (2, 3), (5, 1)] {
                 let c = Tensor::uninitialized(&[1, 3, 5], (DType::BF16, Device::Cpu))?;
                 in_parts(&a, &b, &c, parts)?;
-                assert_eq!(c.to_f64_vec()?, want.to_f64_vec()?, "{parts} parts");
+                assert_eq!(c.to_f64_vec()?, want.to_f64_vec()?, "{parts:?} parts");
             }
         }
         Ok(())
