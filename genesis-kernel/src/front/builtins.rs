@@ -116,6 +116,7 @@ static BUILTINS: &[Builtin] = &[
     f("log", 1, 1, math::float_unary),
     f("log2", 1, 1, math::float_unary),
     f("log1p", 1, 1, math::float_unary),
+    f("tan", 1, 1, math::float_unary),
     f("sqrt", 1, 1, math::float_unary),
     f("rsqrt", 1, 1, math::float_unary),
     f("sin", 1, 1, math::float_unary),

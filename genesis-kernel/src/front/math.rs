@@ -41,6 +41,7 @@ pub(super) fn float_unary(lower: &mut Lower, call: &Call) -> Res {
         "log" => UnaryOp::Log,
         "log2" => UnaryOp::Log2,
         "log1p" => UnaryOp::Log1p,
+        "tan" => UnaryOp::Tan,
         "sqrt" => UnaryOp::Sqrt,
         "rsqrt" => UnaryOp::Rsqrt,
         "sin" => UnaryOp::Sin,

@@ -34,7 +34,7 @@ names! {
         Log "log", Log2 "log2", Sin "sin", Cos "cos", Tanh "tanh", Erf "erf", Sigmoid "sigmoid",
         Floor "floor", Ceil "ceil", Round "round", Trunc "trunc", PopCount "popcount", LeadingZeros "clz", Exp2Approx "exp2_approx",
         Exp2Flush "exp2_flush", RecipApprox "recip_approx", SinFar "sin_far", CosFar "cos_far",
-        Log2Approx "log2_approx", Log2Flush "log2_flush", SqrtApprox "sqrt_approx", Log1p "log1p",
+        Log2Approx "log2_approx", Log2Flush "log2_flush", SqrtApprox "sqrt_approx", Log1p "log1p", Tan "tan",
     }
     BinaryOp {
         Add "add", Sub "sub", Mul "mul", Div "div", Rem "rem", And "and", Or "or", Xor "xor",

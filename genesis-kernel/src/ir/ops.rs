@@ -63,6 +63,7 @@ pub enum UnaryOp {
     SqrtApprox,
     /// `log(1 + x)`
     Log1p,
+    Tan,
 }
 
 /// Elementwise ops of two operands of one type. The result has that type.
@@ -531,7 +532,8 @@ impl UnaryOp {
             | UnaryOp::Log2Approx
             | UnaryOp::Log2Flush
             | UnaryOp::SqrtApprox
-            | UnaryOp::Log1p => true,
+            | UnaryOp::Log1p
+            | UnaryOp::Tan => true,
         }
     }
 }

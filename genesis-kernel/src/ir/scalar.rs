@@ -126,6 +126,7 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         | UnaryOp::Log2Flush
         | UnaryOp::SqrtApprox
         | UnaryOp::Log1p
+        | UnaryOp::Tan
         | UnaryOp::SinFar
         | UnaryOp::CosFar => 0,
     }
@@ -166,6 +167,7 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Log => x.ln(),
         UnaryOp::Log2 | UnaryOp::Log2Approx | UnaryOp::Log2Flush => x.log2(),
         UnaryOp::Log1p => x.ln_1p(),
+        UnaryOp::Tan => x.tan(),
         UnaryOp::SinFar => far::sine_of(DType::F64, x, 0),
         UnaryOp::CosFar => far::sine_of(DType::F64, x, 1),
         UnaryOp::Sin => x.sin(),

@@ -14,7 +14,7 @@ use self::shared::is_negative;
 use self::single::{
     acos_single, acosh_single, asin_single, asinh_single, atan_single, atan2_single, atanh_single,
     cosh_single, erfc_single, erfinv_single, expm1_single, hypot_single, lgamma_single,
-    sinh_single, tan_single,
+    sinh_single,
 };
 
 use super::Tile;
@@ -38,8 +38,6 @@ in_single_or_double! {
     log10_of = log10_wide, log10_wide;
     /// The cube root.
     cbrt_of = cbrt_wide, cbrt_wide;
-    /// The tangent.
-    tan_of = tan_wide, tan_single;
     /// The arc sine.
     asin_of = asin_wide, asin_single;
     /// The arc cosine.
@@ -373,12 +371,6 @@ pub fn cospi_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
 #[device]
 pub fn fdim_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
     where_(is_nan(x) | is_nan(y), x + y, where_(x > y, x - y, A::ZERO))
-}
-
-/// The tangent.
-#[device]
-pub fn tan_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    sin(x) / cos(x)
 }
 
 /// The arc sine.

@@ -14,7 +14,7 @@ pub use super::math::MathTarget;
 use super::math::{self, Math};
 use super::rewrite::{Action, rewrite};
 use super::{DCE, Pass};
-use crate::ir::{BinaryOp, DType, Func, OpKind, UnaryOp};
+use crate::ir::{BinaryOp, DType, Func, Op, OpKind, UnaryOp, Value};
 
 /// Expands for the interpreter and the CPU.
 pub const EXPAND_MATH: Pass =
@@ -24,8 +24,8 @@ pub const EXPAND_MATH: Pass =
 pub const EXPAND_MATH_NVPTX: Pass =
     Pass { name: "expand_math", run: |func| expand_math(func, MathTarget::Nvptx) };
 
-/// Takes one of the two ways of each `short`, and rewrites `exp`, `exp2`, `log`, `log2`, `log1p`, `sin`, `cos`, `tanh`,
-/// `erf`, `sigmoid` and `rsqrt`.
+/// Takes one of the two ways of each `short`, and rewrites `exp`, `exp2`, `log`, `log2`, `log1p`, `sin`, `cos`, `tan`,
+/// `tanh`, `erf`, `sigmoid` and `rsqrt`.
 pub fn expand_math(func: &mut Func, target: MathTarget) {
     choose_ways(func, target);
     let mut demanded = DemandedPrecision::of(func);
@@ -33,6 +33,8 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
         short_gelu(func, &demanded);
         demanded = DemandedPrecision::of(func);
     }
+    // Before what computes them is expanded.
+    let fractions = arguments_in_unit_interval(func);
     rewrite(func, &mut |cx, op| {
         let data = cx.func.op(op);
         let (OpKind::Unary(function), [x]) = (&data.kind, data.operands.as_slice()) else {
@@ -43,6 +45,7 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
             return Action::Keep;
         }
         let dtype = cx.func.tile(x).dtype();
+        let is_fraction = fractions.contains(&op);
         let is_rounded = demanded.bits(data.results[0]).is_some();
         let mut builder = cx.builder();
         let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
@@ -51,9 +54,33 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
         if wide != dtype || is_rounded {
             m = m.rounded();
         }
+        if is_fraction {
+            m = m.of_fraction();
+        }
         let result = math::expand(&mut m, function);
         Action::value(builder.cast(result, dtype))
     });
+}
+
+/// The ops `log1p` of an exponential of what is not above 0: their arguments are in `0..=1`.
+fn arguments_in_unit_interval(func: &Func) -> Vec<Op> {
+    let by = |value: Value| {
+        let data = func.op(func.def_op(value)?);
+        data.operands.first().map(|&x| (&data.kind, x))
+    };
+    let is_of_fraction = |&op: &Op| {
+        let data = func.op(op);
+        let exponential = match data.kind {
+            OpKind::Unary(UnaryOp::Log1p) => by(data.operands[0]),
+            _ => None,
+        };
+        let Some((OpKind::Unary(UnaryOp::Exp | UnaryOp::Exp2), x)) = exponential else {
+            return false;
+        };
+        let Some((OpKind::Unary(UnaryOp::Neg), size)) = by(x) else { return false };
+        matches!(by(size), Some((OpKind::Unary(UnaryOp::Abs), _)))
+    };
+    func.walk().into_iter().filter(is_of_fraction).collect()
 }
 
 /// Takes one of the two ways of each `short`. What leads to the other one goes before it would be expanded.
@@ -98,6 +125,7 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Log2Flush
         | UnaryOp::SqrtApprox
         | UnaryOp::Log1p
+        | UnaryOp::Tan
         | UnaryOp::Log
         | UnaryOp::Log2
         | UnaryOp::Sin

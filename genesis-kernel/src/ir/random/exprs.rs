@@ -31,13 +31,14 @@ const EXACT_FLOAT: [UnaryOp; 7] = [
 ];
 
 /// Exact once they are expanded.
-pub(super) const TRANSCENDENTAL: [UnaryOp; 11] = [
+pub(super) const TRANSCENDENTAL: [UnaryOp; 12] = [
     UnaryOp::Rsqrt,
     UnaryOp::Exp,
     UnaryOp::Exp2,
     UnaryOp::Log,
     UnaryOp::Log2,
     UnaryOp::Log1p,
+    UnaryOp::Tan,
     UnaryOp::Sin,
     UnaryOp::Cos,
     UnaryOp::Tanh,

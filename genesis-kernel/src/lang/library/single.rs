@@ -9,14 +9,6 @@ use genesis_macros::device;
 
 use super::super::Tile;
 
-/// `a / b` to one ULP, without the cases of correct rounding: `b` between 2^-126 and 2^126.
-#[device]
-pub fn quotient<S: Shape>(a: Tile<f32, S>, b: Tile<f32, S>) -> Tile<f32, S> {
-    let r = fast::recip(b);
-    let q = a * r;
-    fma(r, fma(-b, q, a), q)
-}
-
 /// `size`, which has no sign, with the sign bit of `x`.
 #[device]
 pub fn with_sign<S: Shape>(size: Tile<f32, S>, x: Tile<f32, S>) -> Tile<f32, S> {
@@ -86,15 +78,6 @@ pub fn cosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
 pub fn log1p_short<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     let near = fma(fma(x, 0.33333334, -0.5) * x, x, x);
     where_(abs(x) < 0.015625, near, fast::log2(x + 1.0) * 0.6931472)
-}
-
-/// The tangent.
-#[device]
-pub fn tan_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
-    // The steps of the quotient lose the sign of a zero.
-    let (sine, cosine) = (sin(x), cos(x));
-    let exact = where_(x == 0.0, x, quotient(sine, cosine));
-    fast::demanded(exact, sine * fast::recip(cosine))
 }
 
 /// `asin(x)` for `|x| <= 1/2`: `x + x^3 P(x^2)`, 2^-24.0 of the cubic part; for 16 bits 2^-14.7.

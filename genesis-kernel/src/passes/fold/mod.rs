@@ -133,6 +133,7 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Log2Flush
         | UnaryOp::SqrtApprox
         | UnaryOp::Log1p
+        | UnaryOp::Tan
         | UnaryOp::SinFar
         | UnaryOp::CosFar => false,
     }

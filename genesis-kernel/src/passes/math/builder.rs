@@ -20,18 +20,25 @@ pub(crate) struct Math<'m, 'f> {
     pub(super) target: MathTarget,
     /// Whether the result is rounded to f16 or bf16 afterwards.
     pub(super) is_rounded: bool,
+    /// Whether the argument is in `0..=1`, or NaN.
+    pub(super) is_fraction: bool,
 }
 
 impl<'m, 'f> Math<'m, 'f> {
     /// Ops that go where the builder stands; `x` is a tile of f32 or f64.
     pub(crate) fn new(b: &'m mut Builder<'f>, x: Value, target: MathTarget) -> Math<'m, 'f> {
         let ty = b.func.tile(x);
-        Math { b, x, ty, target, is_rounded: false }
+        Math { b, x, ty, target, is_rounded: false, is_fraction: false }
     }
 
     /// The same for a result that is rounded to f16 or bf16 afterwards.
     pub(crate) fn rounded(self) -> Math<'m, 'f> {
         Math { is_rounded: true, ..self }
+    }
+
+    /// The same for an argument in `0..=1`, or NaN.
+    pub(crate) fn of_fraction(self) -> Math<'m, 'f> {
+        Math { is_fraction: true, ..self }
     }
 
     pub(super) fn is_f32(&self) -> bool {

@@ -68,7 +68,23 @@ pub(super) fn log1p(m: &mut Math<'_, '_>, x: Value) -> Value {
     if m.may_approximate() && m.is_rounded {
         return gpu::rounded(m, u, x, gpu::Base::E);
     }
-    if m.is_f32() { log1p_f32(m, x, u) } else { log1p_f64(m, x, u) }
+    match m.is_f32() {
+        true if m.is_fraction => log1p_of_fraction(m, x),
+        true => log1p_f32(m, x, u),
+        false => log1p_f64(m, x, u),
+    }
+}
+
+/// Of an `x` in `0..=1`: with `2^e` as below `e` is 0 or 1, and nothing is special.
+fn log1p_of_fraction(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let is_low = m.compare(Predicate::Le, x, 1.0 / 3.0);
+    let minus_half = m.c(-0.5);
+    let halved = m.fma_c(x, 0.5, minus_half);
+    let f = m.select(is_low, x, halved);
+    let (zero, one) = (m.c(0.0), m.c(1.0));
+    let e = m.select(is_low, zero, one);
+    let y = log_of_fraction(m, f, Some((e, LN_2_REST_F32)));
+    m.fma_c(e, LN_2, y)
 }
 
 /// What rounding `u = 1 + x` lost is put back as a factor.

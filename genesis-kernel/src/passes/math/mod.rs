@@ -30,6 +30,7 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         UnaryOp::Log => log::log(m, x),
         UnaryOp::Log2 => log::log2(m, x),
         UnaryOp::Log1p => log::log1p(m, x),
+        UnaryOp::Tan => trig::tan(m, x),
         UnaryOp::Log2Approx | UnaryOp::Log2Flush if !m.may_approximate() => log::log2(m, x),
         UnaryOp::SqrtApprox if !m.may_approximate() => m.b.unary(UnaryOp::Sqrt, x),
         UnaryOp::Sin => trig::sin(m, x),

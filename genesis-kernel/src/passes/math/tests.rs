@@ -139,7 +139,9 @@ fn check_f32_for(function: UnaryOp, target: MathTarget, limit: f64) {
 
 /// Sine and cosine treat what is larger as zero.
 fn has_reference(function: UnaryOp, x: f32) -> bool {
-    !matches!(function, UnaryOp::Sin | UnaryOp::Cos) || x.is_nan() || x.abs() <= 3.5e13
+    !matches!(function, UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan)
+        || x.is_nan()
+        || x.abs() <= 3.5e13
 }
 
 #[test]
@@ -204,6 +206,31 @@ fn sin_f32() {
 #[test]
 fn cos_f32() {
     check_f32(UnaryOp::Cos, 2.0);
+}
+
+#[test]
+fn tan_f32() {
+    check_f32(UnaryOp::Tan, 4.0);
+}
+
+#[test]
+fn log1p_of_what_is_at_most_one() {
+    for target in [MathTarget::Exact, MathTarget::Nvptx] {
+        let mut evaluator = Evaluator::of(DType::F32, target, |builder, x| {
+            let size = builder.unary(UnaryOp::Abs, x);
+            let minus = builder.unary(UnaryOp::Neg, size);
+            let power = builder.unary(UnaryOp::Exp, minus);
+            builder.unary(UnaryOp::Log1p, power)
+        });
+        for i in 0..100_000 {
+            let x = i as f32 * 1e-3 - 50.0;
+            let want = (-f64::from(x).abs()).exp().ln_1p();
+            let error = ulps_f32(evaluator.f32_at(x), want);
+            assert!(error <= 4.0, "{x}, {target:?}: {error} ULP");
+        }
+        assert!(evaluator.f32_at(f32::NAN).is_nan());
+        assert_eq!(evaluator.f32_at(f32::INFINITY), 0.0);
+    }
 }
 
 #[test]
@@ -309,6 +336,7 @@ fn special_values() {
         (UnaryOp::Log, [-inf, -inf, inf, nan, nan]),
         (UnaryOp::Log2, [-inf, -inf, inf, nan, nan]),
         (UnaryOp::Log1p, [0.0, -0.0, inf, nan, nan]),
+        (UnaryOp::Tan, [0.0, -0.0, nan, nan, nan]),
         (UnaryOp::Sin, [0.0, -0.0, nan, nan, nan]),
         (UnaryOp::Cos, [1.0, 1.0, nan, nan, nan]),
         (UnaryOp::Tanh, [0.0, -0.0, 1.0, -1.0, nan]),

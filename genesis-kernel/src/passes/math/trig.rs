@@ -1,4 +1,4 @@
-//! `sin` and `cos`.
+//! `sin`, `cos` and `tan`.
 //!
 //! The argument loses its nearest multiple of pi/2 by fused multiply-adds with pi/2 in three parts, whose first leaves
 //! an exact rest: an f32 within 1 ULP to 1.5 2^16, an f64 within half an ULP to 2^45 (3.5e13). Beyond, hundreds of bits
@@ -39,6 +39,32 @@ pub(super) fn cos(m: &mut Math<'_, '_>, x: Value) -> Value {
     let quadrant = m.int_op(BinaryOp::Add, quadrant, 1);
     let near = turn(m, quadrant, r);
     with_far(m, UnaryOp::CosFar, x, near)
+}
+
+/// The sine over the cosine, after odd quarter turns the other way round with the sign turned.
+pub(super) fn tan(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let (quadrant, r) = reduce(m, x);
+    let (sine, cosine) = (sin_reduced(m, r), cos_reduced(m, r));
+    let (odd, zero) = (m.int_op(BinaryOp::And, quadrant, 1), m.int(0));
+    let is_odd = m.b.compare(Predicate::Ne, odd, zero);
+    let minus = m.neg(cosine);
+    let (top, bottom) = (m.select(is_odd, minus, sine), m.select(is_odd, sine, cosine));
+    let top = with_far(m, UnaryOp::SinFar, x, top);
+    let bottom = with_far(m, UnaryOp::CosFar, x, bottom);
+    if !m.may_approximate() {
+        return m.div(top, bottom);
+    }
+    let reciprocal = m.b.unary(UnaryOp::RecipApprox, bottom);
+    let quotient = m.mul(top, reciprocal);
+    if m.is_rounded {
+        return quotient;
+    }
+    // What the quotient lacks, which loses the sign of a zero.
+    let minus = m.neg(bottom);
+    let rest = m.fma(minus, quotient, top);
+    let exact = m.fma(reciprocal, rest, quotient);
+    let is_zero = m.compare(Predicate::Eq, x, 0.0);
+    m.select(is_zero, x, exact)
 }
 
 /// The result, by another op where the argument is large.
