@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use genesis_kernel::compose::{Fold, Form, StepKind, compose};
+use genesis_kernel::compose::{Access, Fold, Form, StepKind, compose};
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
@@ -318,7 +318,7 @@ impl<'a> Planner<'a> {
         numbers: Vec<Arg>,
         writes: Vec<usize>,
     ) -> Step {
-        let walk = self.walk(recipe, dims);
+        let walk = self.walk(recipe, dims, &operands);
         let size = walk.size(self.device);
         let refused =
             |error: genesis_kernel::Error| Stop::Error(Error::op("fuse", error.to_string()));
@@ -327,7 +327,13 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn walk(&self, recipe: &genesis_kernel::compose::Recipe, dims: &[usize]) -> fused::Walk {
+    /// How a kernel walks; `operands` are the tensors that it reads, and perhaps others after them.
+    fn walk(
+        &self,
+        recipe: &genesis_kernel::compose::Recipe,
+        dims: &[usize],
+        operands: &[fused::Operand],
+    ) -> fused::Walk {
         let stored = recipe.results.iter().map(|&(_, dtype)| dtype);
         // What is computed in wider numbers than it is stored in takes as many registers.
         let computed = recipe.steps.iter().flat_map(|step| match &step.kind {
@@ -340,6 +346,7 @@ impl<'a> Planner<'a> {
         four[4 - dims.len()..].copy_from_slice(dims);
         fused::Walk {
             form: recipe.form,
+            is_turned: matches!(recipe.form, Form::Rows(_)) && are_turned(recipe, operands),
             dims: four,
             tensors: recipe.leaves.len() + recipe.results.len(),
             bytes: dtypes.map(DType::bytes).max().unwrap_or(4),
@@ -379,8 +386,8 @@ impl<'a> Planner<'a> {
         let Some(strides) = inline.rows(kept) else { return Err(needs) };
         let form = Form::Rows(kind);
         let probe = (value, operand.dtype);
-        let (recipe, _) = inline.recipe(form, vec![probe], &[outer, n], &strides, 2)?;
-        let parts = self.walk(&recipe, &[outer, n]).size(self.device).parts;
+        let (recipe, read) = inline.recipe(form, vec![probe], &[outer, n], &strides, 2)?;
+        let parts = self.walk(&recipe, &[outer, n], &read).size(self.device).parts;
         let stored = match (parts, kind) {
             (1, _) | (_, Fold::Max | Fold::Min) => dtype,
             (_, Fold::Sum(wide)) => wide,
@@ -406,6 +413,14 @@ impl<'a> Planner<'a> {
         self.slots.insert(node, to);
         Ok(())
     }
+}
+
+/// Whether all matrices that are read lie with their rows beside one another, as transposed ones do.
+fn are_turned(recipe: &genesis_kernel::compose::Recipe, operands: &[fused::Operand]) -> bool {
+    let matrices =
+        recipe.leaves.iter().zip(operands).filter(|(leaf, _)| leaf.access == Access::Full);
+    let mut turned = matrices.map(|(_, of)| of.strides[0] == 1 && of.strides[1] > 1);
+    turned.next() == Some(true) && turned.all(|is_turned| is_turned)
 }
 
 /// What a node is made of.

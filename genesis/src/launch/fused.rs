@@ -16,6 +16,8 @@ use crate::tensor::Tensor;
 pub(crate) struct Walk {
     /// How.
     pub(crate) form: Form,
+    /// Whether what is reduced by rows lies with the rows beside one another.
+    pub(crate) is_turned: bool,
     /// The extents, outermost first, 1 before those there are.
     pub(crate) dims: [usize; 4],
     /// Tensors that are read or written.
@@ -52,6 +54,12 @@ impl Walk {
                 let Tile { rows: m, cols: n, warps } = Tile::of(chip, self.bytes, rows, cols);
                 let grid = d0 * d1 * rows.div_ceil(m) * cols.div_ceil(n);
                 Size { consts: vec![m as i64, n as i64], grid, parts: 1, warps }
+            }
+            Form::Rows(_) if self.is_turned => {
+                // The tile of a sum of columns, and its rows are those.
+                let Reduction { rows: n, cols: m, parts, warps } =
+                    Reduction::of(chip, [1, cols, rows.max(2)], self.bytes);
+                Size { consts: vec![m as i64, n as i64], grid: rows.div_ceil(m), parts, warps }
             }
             Form::Rows(_) => {
                 let Reduction { rows: m, cols: n, parts, warps } =
