@@ -302,6 +302,7 @@ impl Session {
         request: &mut Value,
         peer: &mut Peer,
     ) -> anyhow::Result<(Times, Option<String>)> {
+        let is_wanted = request["graphs"] == true;
         loop {
             let graphs = request["graphs"] == true;
             let (best, answer) = match peer.prepare(request) {
@@ -317,7 +318,8 @@ impl Session {
                 }
             };
             result.check(&answer["result"])?;
-            if !graphs {
+            // What has nothing to record on our side was not tried.
+            if is_wanted && !graphs {
                 lock(&self.unrecorded).insert(call.row);
             }
             let side = Some((&mut *peer, best.name.as_str(), best.estimate));

@@ -1,6 +1,7 @@
 //! Logarithms of f32 with the GPU's own: `lg2.approx` is off by 2^-22 of its result, or absolutely beside 1.
 
-use super::{EXPONENT_UNIT, LN_2_REST_F32, Math, exponent_bits, log_of_fraction};
+use super::super::Math;
+use super::parts::{EXPONENT_UNIT, LN_2_REST_F32, exponent_bits, log_of_fraction};
 use crate::ir::{BinaryOp, DType, Predicate, UnaryOp, Value};
 use std::f64::consts::{LN_2, LOG2_E};
 
