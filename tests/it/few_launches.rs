@@ -106,8 +106,11 @@ fn counted<T>(call: impl Fn() -> Result<T>) -> Result<(Vec<&'static str>, T)> {
     Ok((profile.events().launches.iter().map(|launch| launch.kernel).collect(), result))
 }
 
+/// Results of an op and of its gradients, and the kernels that each launched.
+type Ran = (Vec<Vec<f64>>, [Vec<&'static str>; 2]);
+
 /// Values, and where there are any those of the gradients, with the launches of both.
-fn run(row: &Row, device: Device) -> Result<(Vec<Vec<f64>>, [Vec<&'static str>; 2])> {
+fn run(row: &Row, device: Device) -> Result<Ran> {
     let has_gradient = row.launches[1] > 0;
     let x = operands(row, device)?;
     let x = x.into_iter().map(|x| x.requires_grad_(has_gradient)).collect::<Result<Vec<_>>>()?;

@@ -38,7 +38,7 @@ pub(crate) type Part = (Option<Tensor>, Tensor);
 pub(crate) fn copies(parts: &[Part], value: Scalar) -> Result<()> {
     let parts: Vec<&Part> = parts.iter().filter(|(_, to)| to.numel() > 0).collect();
     let is_joined = |(_, to): &&Part| to.device().is_cuda() && !trace::records(to);
-    if parts.len() < 2 || !parts.iter().all(|part| is_joined(part)) {
+    if parts.len() < 2 || !parts.iter().all(is_joined) {
         return parts.iter().try_for_each(|part| alone(part, value));
     }
     let mut matrices = Vec::with_capacity(parts.len());

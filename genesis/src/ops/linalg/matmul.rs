@@ -167,7 +167,8 @@ fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, (parts, each): (usize, usize)) -
     };
     let in_order = a.narrow(2, 0, whole)?.unflatten(2, &[parts as i64, each as i64])?;
     let columns = in_order.squeeze_dims(&[0])?.transpose(0, 1)?; // [parts, m, each]
-    let rows = b.narrow(1, 0, whole)?.squeeze_dims(&[0])?.unflatten(0, &[parts as i64, each as i64])?;
+    let rows =
+        b.narrow(1, 0, whole)?.squeeze_dims(&[0])?.unflatten(0, &[parts as i64, each as i64])?;
     run(&columns, &rows, &sums.narrow(0, 0, parts)?)?;
     if rest > 0 {
         let last = sums.narrow(0, parts, 1)?;
