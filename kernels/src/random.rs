@@ -417,7 +417,8 @@ pub fn dropout<T: Float, A: Float, const BLOCK: usize>(
     p: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    let keep = units::<BLOCK>(seed, offset, i) >= p;
+    // As attention draws, which has other elements in a thread.
+    let keep = rand(seed, offset + i + arange::<BLOCK>()) >= p;
     let v = x.load::<BLOCK>([i]).to::<A>() * A::from(1.0 / (1.0 - p));
     y.store([i], where_(keep, v, A::ZERO).to::<T>());
 }
