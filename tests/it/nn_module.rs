@@ -6,6 +6,7 @@ use genesis::nn::{
     self, Buffer, Dropout, Layer, LayerNorm, Linear, Module, ModuleDict, ModuleList, Parameter,
     Relu, Residual, Sequential, Training, init,
 };
+use genesis::random::thread_rng;
 use genesis::{DType, Device, Result, Tensor};
 
 const CPU: Device = Device::Cpu;
@@ -280,6 +281,8 @@ fn loose_loading_takes_what_fits_and_reports_the_rest() -> Result<()> {
 
 #[test]
 fn a_summary_counts_parameters_flops_and_bytes() -> Result<()> {
+    // Other tests seed the default generator.
+    let _own = thread_rng(7);
     let net = Sequential::new()
         .with(Linear::new(4, 8, CPU)?)
         .with(Relu)
