@@ -1,4 +1,4 @@
-//! Elementwise functions of one and of two operands, for any strides.
+//! Elementwise functions of one and of two operands: kernels for dense tensors, and for any strides.
 //!
 //! Each is made of the language's own functions. `A` is what a launch computes in: f32 where that keeps
 //! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32.

@@ -112,7 +112,7 @@ pub(super) fn fast_unary(lower: &mut Lower, call: &Call) -> Res {
     Ok(aligned.wrap(value))
 }
 
-/// `fast::demanded(exact, short)`: which of the two, [`expand_math`](crate::passes::expand_math) decides.
+/// `fast::demanded(a, b)`: which of the two, [`expand_math`](crate::passes::expand_math) decides.
 pub(super) fn fast_demanded(lower: &mut Lower, call: &Call) -> Res {
     lower.binary("`fast::demanded`", BinaryOp::Short, &call.args[0], &call.args[1])
 }

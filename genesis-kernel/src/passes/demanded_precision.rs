@@ -12,7 +12,7 @@
 //! %4 = cast %3 : bf16
 //! ```
 
-use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Predicate, Scalar, UnaryOp, Value};
+use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Predicate, UnaryOp, Value};
 
 /// The significant bits that are left of each value.
 pub(crate) struct DemandedPrecision(Vec<Kept>);
@@ -128,20 +128,8 @@ fn is_less_than_zero(func: &Func, cond: Value, value: Value) -> bool {
     let Some(op) = func.def_op(cond) else { return false };
     let data = func.op(op);
     let is_less = matches!(data.kind, OpKind::Compare(Predicate::Lt | Predicate::Le));
-    let is_zero = |x| repeated_const(func, x).is_some_and(|c| c.to_f64() == 0.0);
+    let is_zero = |x| func.as_const(x).is_some_and(|c| c.to_f64() == 0.0);
     is_less && data.operands[0] == value && is_zero(data.operands[1])
-}
-
-/// The constant that fills a tile.
-fn repeated_const(func: &Func, mut value: Value) -> Option<Scalar> {
-    loop {
-        let data = func.op(func.def_op(value)?);
-        match &data.kind {
-            OpKind::Const(scalar) => return Some(*scalar),
-            kind if kind.is_view() => value = data.operands[0],
-            _ => return None,
-        }
-    }
 }
 
 fn kept_by_cast(func: &Func, result: Value) -> Kept {

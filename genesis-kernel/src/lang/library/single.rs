@@ -1,5 +1,6 @@
 //! The functions of the library whose formula for f32 is another than that for f64: shorter polynomials, fewer
-//! divisions, at most 4 ULP.
+//! divisions, at most 4 ULP. One named `f_short` keeps the digits that f16 has, about 2^-13: `fast::demanded` takes it
+//! where no more are left of the result.
 //!
 //! The coefficients are weighted minimax fits (Lawson's iteration), rounded to f32 one at a time with the rest
 //! fitted again; the error beside each is relative, of the function, before rounding. A constant that f32 rounds
