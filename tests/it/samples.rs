@@ -65,7 +65,7 @@ fn run(task: &dyn Task, config: &Config) -> Result<(Outcome, Vec<String>)> {
 fn classifiers_learn() -> Result<()> {
     let _own = thread_rng(7);
     for (network, steps, bar) in
-        [(Network::Mlp, 60, 0.95), (Network::Cnn, 12, 0.5), (Network::Vit, 12, 0.0)]
+        [(Network::Mlp, 60, 0.95), (Network::Cnn, 24, 0.8), (Network::Vit, 12, 0.0)]
     {
         let config = config(None, steps);
         let task = Classifier::new(network, images(160, 1)?, images(100, 2)?, &config)?;
