@@ -298,3 +298,11 @@ pub(crate) enum Binary {
     AndThen,
     OrElse,
 }
+
+/// The `<..>` arguments of a path segment.
+pub(crate) fn generic_args(segment: &syn::PathSegment) -> Vec<syn::GenericArgument> {
+    match &segment.arguments {
+        syn::PathArguments::AngleBracketed(args) => args.args.iter().cloned().collect(),
+        _ => Vec::new(),
+    }
+}

@@ -6,10 +6,10 @@ use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 
-use crate::ast::{Call, Expr, ExprKind, GenericArg, Place, Type, Typed};
+use crate::ast::{Call, Expr, ExprKind, GenericArg, Place, Type, Typed, generic_args};
 use crate::body::refused;
 use crate::messages;
-use crate::parse::{Kind, Parser, generic_args};
+use crate::parse::{Kind, Parser};
 use crate::table::{self, Generics, Signature};
 
 impl Parser {

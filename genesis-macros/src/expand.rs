@@ -400,19 +400,12 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     let cfgs = function.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
     let ast = describe::function(function);
     let lints = lints(function);
+    let called = called_shapes(function);
+    let (params, ret) = (shadow::device_params(&function.params, &called), &function.ret);
     let generics = shadow::generics(&function.generics);
-    let params = shadow::device_params(&function.params);
-    let body = if refused {
-        quote!({ ::genesis_kernel::lang::refused() })
-    } else {
-        let (scalars, body) =
-            (shadow::scalar_params(&function.params), shadow::block(&function.body));
-        quote!({ #scalars #body })
-    };
-    let ret = function.ret.as_ref().map(|typed| {
-        let tokens = &typed.tokens;
-        quote!(-> #tokens)
-    });
+    let ret = ret.as_ref().map(|ret| shadow::device_result(&ret.tokens, &called));
+    let ret = ret.map(|ty| quote!(-> #ty));
+    let body = (!refused).then(|| device_body(function));
     let ast = if refused { describe::function(&without_body(function)) } else { ast };
     let combine = combine(function);
     // The name is what rustc says where functions call each other in a circle.
@@ -428,7 +421,6 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
             quote!(false #(|| #callees)*)
         }
     };
-    let unused = refused.then(|| quote!(#[allow(unused_variables, reason = "refused")]));
     quote! {
         #(#docs)*
         #(#cfgs)*
@@ -446,8 +438,10 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
             impl #name {
                 /// Types a call of the function in a kernel; it is never run.
                 #lints
-                #unused
-                pub fn call<#generics>(self, #params) #ret #body
+                #[allow(unused_variables, unused_mut, reason = "they are the body's")]
+                pub fn call<#generics>(self, #params) #ret {
+                    ::genesis_kernel::lang::refused()
+                }
 
                 /// The function as written.
                 #[allow(
@@ -460,8 +454,50 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
                 }
             }
             #combine
+            #body
         };
     }
+}
+
+/// The body of a device function, to be type-checked.
+fn device_body(function: &Function) -> TokenStream {
+    let (name, lints) = (&function.name, lints(function));
+    let generics = shadow::generics(&but_shapes(function));
+    let shapes = shadow::any_shapes(&shapes(function));
+    let (params, body) = (shadow::params(&function.params), shadow::block(&function.body));
+    let ret = function.ret.as_ref().map(|typed| {
+        let tokens = &typed.tokens;
+        quote!(-> #tokens)
+    });
+    quote! {
+        #shapes
+        impl #name {
+            #lints
+            fn body<#generics>(#params) #ret #body
+        }
+    }
+}
+
+/// The shape parameters of a function.
+fn shapes(function: &Function) -> Vec<&Ident> {
+    let shapes = function.generics.iter().filter_map(|generic| match generic {
+        Generic::Shape { name, .. } => Some(name),
+        _ => None,
+    });
+    shapes.collect()
+}
+
+/// Those that the arguments of a call say.
+fn called_shapes(function: &Function) -> Vec<&Ident> {
+    let is_said =
+        |name: &&Ident| function.params.iter().any(|p| mentions(p.typed.tokens.clone(), name));
+    shapes(function).into_iter().filter(is_said).collect()
+}
+
+/// The generic parameters but those of shapes.
+fn but_shapes(function: &Function) -> Vec<Generic> {
+    let is_shape = |generic: &&Generic| matches!(generic, Generic::Shape { .. });
+    function.generics.iter().filter(|generic| !is_shape(generic)).cloned().collect()
 }
 
 fn without_body(function: &Function) -> Function {
@@ -482,24 +518,25 @@ fn without_body(function: &Function) -> Function {
     }
 }
 
-/// Two parameters and a result of one type: it can combine the elements of a reduction.
+/// Two parameters and a result of one type: it can combine the elements of a reduction, which are scalars.
 fn combine(function: &Function) -> Option<TokenStream> {
     let ([a, b], Some(ret)) = (&function.params[..], &function.ret) else { return None };
-    let (ty, name) = (&ret.tokens, &function.name);
-    let text = ty.to_string();
+    let text = ret.tokens.to_string();
     if a.typed.tokens.to_string() != text || b.typed.tokens.to_string() != text {
         return None;
     }
+    let (name, ty) = (&function.name, shadow::of_scalars(&ret.tokens, &shapes(function)));
+    let others = but_shapes(function);
     let mentioned = |generic: &Generic| {
         let (Generic::DType { name, .. }
         | Generic::Shape { name, .. }
         | Generic::Const { name, .. }) = generic;
         mentions(ty.clone(), name)
     };
-    if !function.generics.iter().all(mentioned) {
+    if !others.iter().all(mentioned) {
         return None;
     }
-    let generics = shadow::generics(&function.generics);
+    let generics = shadow::generics(&others);
     Some(quote!(impl<#generics> ::genesis_kernel::lang::Combine<#ty> for #name {}))
 }
 

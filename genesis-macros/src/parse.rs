@@ -10,6 +10,7 @@ use syn::spanned::Spanned;
 
 use crate::ast::{
     Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed, Unchecked,
+    generic_args,
 };
 use crate::messages::{self, Message};
 use crate::table;
@@ -425,14 +426,6 @@ impl Parser {
     pub(crate) fn is_local(&self, ident: &Ident) -> bool {
         let name = ident.to_string();
         self.scopes.iter().any(|scope| scope.contains(&name))
-    }
-}
-
-/// The `<..>` arguments of a path segment.
-pub(crate) fn generic_args(segment: &syn::PathSegment) -> Vec<syn::GenericArgument> {
-    match &segment.arguments {
-        syn::PathArguments::AngleBracketed(args) => args.args.iter().cloned().collect(),
-        _ => Vec::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use quote::{ToTokens, quote, quote_spanned};
 
 use crate::ast::{
     Binary, Block, Call, DType, Expr, ExprKind, Generic, GenericArg, Iter, Param, Pattern, Place,
-    Stmt, Type, Typed, Unary,
+    Stmt, Type, Typed, Unary, generic_args,
 };
 use crate::calls::is_untyped_literal;
 use crate::table::{self, Generics};
@@ -58,31 +58,85 @@ fn pattern(kind: &Pattern) -> TokenStream {
     }
 }
 
-/// Parameters of a device function as declared: a scalar is whatever is one of its dtype, so that a tile there is
-/// refused in words about scalars and tiles.
-pub(crate) fn device_params(params: &[Param]) -> TokenStream {
+/// Parameters of a device function as a call of it is typed: a scalar is whatever is one of its dtype, so that a
+/// tile there is refused in words about scalars and tiles, and a tile of any shape may be a scalar.
+pub(crate) fn device_params(params: &[Param], shapes: &[&Ident]) -> TokenStream {
     let params = params.iter().map(|param| {
         let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
-        match (&param.pattern, &param.typed.ty) {
-            (Pattern::Name { ident, .. }, Type::Scalar(_)) => {
-                quote!(#ident: impl ::genesis_kernel::lang::Argument<#ty>)
+        let ty = match (&param.pattern, &param.typed.ty) {
+            (Pattern::Name { .. }, Type::Scalar(_)) => {
+                quote!(impl ::genesis_kernel::lang::Argument<#ty>)
             }
-            _ => quote!(#pattern: #ty),
-        }
+            _ => replace_tiles(ty, shapes, &|dtype, shape| {
+                quote!(impl ::genesis_kernel::lang::OfShape<#dtype, #shape>)
+            }),
+        };
+        quote!(#pattern: #ty)
     });
     quote!(#(#params),*)
 }
 
-/// The scalars among the parameters of a device function, as variables of their dtypes.
-pub(crate) fn scalar_params(params: &[Param]) -> TokenStream {
-    let lets = params.iter().filter_map(|param| match (&param.pattern, &param.typed.ty) {
-        (Pattern::Name { ident, .. }, Type::Scalar(_)) => {
-            let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
-            Some(quote!(let #pattern: #ty = ::genesis_kernel::lang::argument(#ident);))
+/// What a call of a device function gives: of shape `S` a tile, or the number itself where `S` is `()`.
+pub(crate) fn device_result(ty: &TokenStream, shapes: &[&Ident]) -> TokenStream {
+    replace_tiles(ty, shapes, &|dtype, shape| {
+        quote!(<#shape as ::genesis_kernel::lang::Shape>::Of<#dtype>)
+    })
+}
+
+/// A type whose tiles have no axes: `(Tile<f32, S>, i64)` as `(f32, i64)`.
+pub(crate) fn of_scalars(ty: &TokenStream, shapes: &[&Ident]) -> TokenStream {
+    replace_tiles(ty, shapes, &|dtype, _| dtype.clone())
+}
+
+/// A type with another one for each `Tile<T, S>` in it where `S` is one of the `shapes`.
+fn replace_tiles(
+    ty: &TokenStream,
+    shapes: &[&Ident],
+    other: &dyn Fn(&TokenStream, &Ident) -> TokenStream,
+) -> TokenStream {
+    match syn::parse2(ty.clone()) {
+        Ok(syn::Type::Tuple(tuple)) => {
+            let parts = tuple.elems.iter();
+            let parts = parts.map(|ty| replace_tiles(&ty.to_token_stream(), shapes, other));
+            quote!((#(#parts,)*))
         }
-        _ => None,
+        Ok(syn::Type::Paren(inner)) => replace_tiles(&inner.elem.to_token_stream(), shapes, other),
+        Ok(syn::Type::Path(path)) => {
+            let last = path.path.segments.last().filter(|last| last.ident == "Tile");
+            let args = last.map(generic_args).unwrap_or_default();
+            match &args[..] {
+                [dtype, syn::GenericArgument::Type(syn::Type::Path(shape))] => {
+                    let shape = shapes.iter().find(|known| shape.path.is_ident(**known));
+                    shape.map_or_else(|| ty.clone(), |shape| other(&dtype.to_token_stream(), shape))
+                }
+                _ => ty.clone(),
+            }
+        }
+        _ => ty.clone(),
+    }
+}
+
+/// A type for each shape parameter of a device function, by its name, that the function's body is typed with: it has
+/// what every shape has and nothing else, and is known, so that what has this shape is known to be a tile.
+pub(crate) fn any_shapes(shapes: &[&Ident]) -> TokenStream {
+    let shapes = shapes.iter().map(|name| {
+        quote! {
+            #[derive(Clone, Copy)]
+            #[allow(dead_code, non_camel_case_types, reason = "named as the parameter is")]
+            struct #name {}
+            impl ::genesis_kernel::lang::Shape for #name {
+                type Of<T: ::core::marker::Copy> = ::genesis_kernel::lang::Tile<T, #name>;
+            }
+            impl ::genesis_kernel::lang::Broadcast<#name> for #name {
+                type Out = #name;
+            }
+            impl ::genesis_kernel::lang::Broadcast<()> for #name {
+                type Out = #name;
+            }
+            impl ::genesis_kernel::lang::Wider<#name> for #name {}
+        }
     });
-    quote!(#(#lets)*)
+    quote!(#(#shapes)*)
 }
 
 /// A block in braces.

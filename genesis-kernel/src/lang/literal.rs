@@ -1,6 +1,6 @@
 //! Numbers without a suffix, constants, and what a number of one dtype can be made of.
 
-use super::{Element, Float, Number, typed};
+use super::{Element, Float, Number, Tile, typed};
 
 /// An integer without a suffix, beside something of any number dtype.
 #[derive(Clone, Copy, Debug)]
@@ -28,18 +28,26 @@ impl<T: Float> ScalarOf<T> for FloatLiteral {}
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "the device function takes a scalar of dtype `{T}` here, this is `{Self}`",
-    note = "a function of tiles says so: `fn f<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S>`; to another dtype convert with `.to::<{T}>()`"
+    note = "a function of tiles and scalars says so: `fn f<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S>`; to another dtype convert with `.to::<{T}>()`"
 )]
 pub trait Argument<T> {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Element> Argument<T> for T {}
 
-/// An argument of a device function, as its parameter.
+/// What a device function takes where it says `Tile<T, S>` and `S` is any shape: a tile, or a scalar, whose shape is
+/// `()`.
 #[doc(hidden)]
-pub fn argument<T, A: Argument<T>>(_argument: A) -> T {
-    typed()
-}
+#[diagnostic::on_unimplemented(
+    message = "the device function takes `Tile<{T}, {S}>` here, this is `{Self}`",
+    note = "arguments of one shape `S` are all tiles of one shape, or all scalars; to another dtype convert with `.to::<{T}>()`"
+)]
+pub trait OfShape<T, S> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element> OfShape<T, ()> for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Element, S> OfShape<T, S> for Tile<T, S> {}
 
 /// What `T::from(x)` takes: a scalar or a literal.
 #[doc(hidden)]

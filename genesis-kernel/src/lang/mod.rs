@@ -54,7 +54,7 @@ pub use dtype::{
 };
 pub use half::{bf16, f16};
 pub use literal::{
-    Argument, Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, argument, constant, from,
+    Argument, Constant, FloatLiteral, FromSource, IntLiteral, OfShape, ScalarOf, constant, from,
     rust_constant,
 };
 pub use memory::{Mask, Pointers, Ptr, PtrMut, Stored, WritablePointers};

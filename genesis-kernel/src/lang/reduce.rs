@@ -27,7 +27,7 @@ pub trait Reducible<const AXIS: usize> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no axis {AXIS}",
     label = "there is no axis {AXIS}",
-    note = "axes count from 0: of a tile [M, N], 0 is M and 1 is N"
+    note = "axes count from 0: of a tile [M, N], 0 is M and 1 is N; of any shape, `S: Shape`, none is known"
 )]
 pub trait HasAxis<const AXIS: usize> {
     /// The dtype.

@@ -1,5 +1,6 @@
 //! Tests of the front end: hand-made and random syntax here, real kernels beside them.
 
+mod any_shape;
 mod asts;
 mod bits;
 mod carets;
