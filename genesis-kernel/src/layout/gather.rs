@@ -1,4 +1,5 @@
-//! Gathers: the tile lies in shared memory in row-major order, and each thread reads what its index names.
+//! Gathers: the tile lies in shared memory in row-major order, and each thread reads what its index names. Where each warp
+//! holds what it reads, there is a way without memory, [`WarpGather`].
 //!
 //! The row of an element is where its coordinates along the other axes put it, which the layout of the index says; only
 //! the place in the row is known when the kernel runs:
@@ -10,8 +11,9 @@
 
 use super::linear::{LinearLayout, axis_shift, bits};
 use super::scratch::{Offsets, SharedAccess};
+use super::warp_gather::WarpGather;
 
-/// The way of a gather through shared memory. Offsets are in elements.
+/// The way of a gather, through shared memory unless there is one within warps. Offsets are in elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct GatherPlan {
     /// How the tile is written.
@@ -25,6 +27,8 @@ pub(crate) struct GatherPlan {
     pub(crate) step: u32,
     /// The extent of the axis.
     pub(crate) extent: u32,
+    /// How each warp gathers by itself, where that is shorter.
+    pub(crate) within_warp: Option<WarpGather>,
     /// Whether each block of a cluster holds all that it reads.
     pub(crate) stays_in_block: bool,
     elements: u32,
@@ -47,6 +51,7 @@ impl GatherPlan {
             block: rows(&index.block),
             step: axis_shift(x.shape, axis),
             extent: x.shape.extent(axis) as u32,
+            within_warp: WarpGather::new(x, index, axis, bits_each),
             stays_in_block: x.block.iter().zip(&index.block).all(is_near),
             elements: x.shape.numel() as u32,
             bits: bits_each,
@@ -55,12 +60,12 @@ impl GatherPlan {
 
     /// Bytes of shared memory.
     pub(crate) fn bytes(&self) -> u32 {
-        self.elements * self.bits / 8
+        if self.within_warp.is_some() { 0 } else { self.elements * self.bits / 8 }
     }
 }
 
 /// The offset in `x` of a flat index into `index`, without the place along the axis.
-fn row(x: &LinearLayout, index: &LinearLayout, axis: usize, flat: u32) -> u32 {
+pub(super) fn row(x: &LinearLayout, index: &LinearLayout, axis: usize, flat: u32) -> u32 {
     let others = (0..x.shape.rank()).filter(|&other| other != axis);
     others.fold(0, |offset, other| offset | index.coord(flat, other) << x.shift(other))
 }
@@ -79,7 +84,8 @@ mod tests {
         assert_eq!((plan.step, plan.extent, plan.bytes()), (0, 32, 512));
         assert_eq!((plan.lane, plan.reg), (vec![0, 0, 0, 32, 64], vec![]));
         let plan = GatherPlan::new(&index, &index, 0, 16);
-        assert_eq!((plan.step, plan.extent, plan.bytes()), (3, 4, 64));
+        // Each warp holds all rows.
+        assert_eq!((plan.step, plan.extent, plan.bytes()), (3, 4, 0));
         assert_eq!(plan.lane, [1, 2, 4, 0, 0]);
     }
 }

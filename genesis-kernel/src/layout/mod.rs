@@ -26,6 +26,7 @@ pub mod scratch;
 pub(crate) mod simulate;
 mod swizzle;
 mod verify;
+mod warp_gather;
 pub mod warp_specialization;
 
 pub use assign::assign;
@@ -33,6 +34,7 @@ pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block, view_registers};
 pub(crate) use gather::GatherPlan;
 pub(crate) use histogram::HistogramPlan;
+pub(crate) use warp_gather::{Source, WarpGather};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub(crate) use lir::WIDEST_ACCESS;
 pub use lir::{

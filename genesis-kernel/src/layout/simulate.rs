@@ -10,7 +10,7 @@ use super::convert::Conversion;
 use super::linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout};
 use super::lir::{Access, LayoutIr, RegisterOperand};
 use super::scratch::{SharedAccess, SharedPlan, SharedUnit, matrix_element};
-use super::{DotUnit, f2};
+use super::{DotUnit, WarpGather, f2};
 use crate::ir::{
     AtomicOp, BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Shape, Value, scalar,
 };
@@ -290,6 +290,9 @@ impl Simulation<'_> {
         let data = self.lir.func.op(op);
         let (x, index, result) = (data.operands[0], data.operands[1], data.results[0]);
         let plan = self.lir.gather(op).expect("tiles have layouts");
+        if let Some(within_warp) = &plan.within_warp {
+            return self.gather_in_warps((x, index, result), within_warp, plan.extent);
+        }
         let bits = self.dtype(x).bytes() as u32 * 8;
         let mut scratch: Vec<Option<u64>> = vec![None; (plan.bytes() * 8 / bits) as usize];
         for t in 0..self.threads() {
@@ -309,6 +312,31 @@ impl Simulation<'_> {
             };
             let bits = scratch[(row + (wanted << plan.step)) as usize].expect("it was written");
             Scalar { dtype, bits }
+        });
+    }
+
+    fn gather_in_warps(
+        &mut self,
+        (x, index, result): (Value, Value, Value),
+        plan: &WarpGather,
+        extent: u32,
+    ) {
+        let dtype = self.dtype(result);
+        self.set(result, |s, t, r| {
+            let at = place(t, r);
+            let wanted = u32::try_from(s.at(index, t, r).to_i64()).ok();
+            let Some(wanted) = wanted.filter(|&i| i < extent) else {
+                return Scalar::zero(dtype);
+            };
+            let parts = [
+                WarpGather::sum(&plan.reg, at.reg),
+                WarpGather::sum(&plan.lane, at.lane),
+                WarpGather::sum(&plan.warp, at.warp),
+                WarpGather::sum(&plan.axis, wanted),
+            ];
+            let lane = parts.iter().fold(0, |lane, part| lane ^ part.lane);
+            let reg = parts.iter().fold(0, |reg, part| reg ^ part.reg);
+            s.at(x, (at.warp * LANES + lane) as usize, reg as usize)
         });
     }
 

@@ -82,6 +82,48 @@ fn extents_need_not_be_powers_of_two() {
     check(DType::F32, DType::I32, [8, 256, 64]);
 }
 
+/// `y[i, j] = x[i, index[i, j]]`
+#[kernel]
+fn picked<T: Element, const M: usize, const N: usize>(x: Ptr<T>, index: Ptr<i32>, y: PtrMut<T>) {
+    let at = arange::<M>().col() * N + arange::<N>().row();
+    store(y + at, gather(load(x + at), load(index + at), 1));
+}
+
+fn code_of_picked(dtype: DType, consts: [i64; 2], num_warps: u32) -> String {
+    let hints = Hints { num_warps: Some(num_warps), ..Hints::default() };
+    let special = picked::KERNEL.specialize(&[dtype], &consts, &hints).unwrap();
+    let compiled = special.compile(&Target::sm_80()).unwrap();
+    compiled.ptx().unwrap().to_owned()
+}
+
+#[test]
+fn what_a_warp_holds_is_shuffled() {
+    for (dtype, consts) in [(DType::F32, [4, 32]), (DType::BF16, [16, 64]), (DType::Bool, [4, 32])] {
+        let ptx = code_of_picked(dtype, consts, 4);
+        assert!(ptx.contains("shfl.sync.idx"), "{dtype}: {ptx}");
+        assert!(!ptx.contains(".shared") && !ptx.contains("bar.sync"), "{dtype}: {ptx}");
+    }
+    // Each of four lanes along the row has a register of four of it.
+    let ptx = code_of_picked(DType::F32, [32, 16], 4);
+    assert_eq!(ptx.matches("shfl.sync.idx").count(), 16, "{ptx}");
+    // A row of a thread's own registers.
+    let ptx = code_of_picked(DType::F32, [256, 4], 4);
+    assert!(!ptx.contains("shfl") && !ptx.contains(".shared"), "{ptx}");
+    // A row of four warps, and one of too many registers.
+    for consts in [[1, 512], [16, 1024]] {
+        assert!(code_of_picked(DType::F32, consts, 4).contains("st.shared"));
+    }
+}
+
+#[test]
+fn shuffled_rows_are_those_of_the_interpreter() {
+    for dtype in DType::ALL {
+        for (m, n) in [(4, 32), (32, 16), (64, 4), (3, 32), (2, 128), (8, 20), (1, 1)] {
+            check(dtype, DType::I32, [m, n, n]);
+        }
+    }
+}
+
 /// The middle axis of three, a whole row by another, and a tile that is computed.
 #[kernel]
 fn rows<const N: usize>(x: Ptr<i32>, y: PtrMut<i32>) {
@@ -168,6 +210,10 @@ fn gathers_assemble() {
     for dtype in [DType::F32, DType::Bool, DType::U8, DType::BF16, DType::F64, DType::F8E4M3] {
         assembles(&gathers::KERNEL, &[dtype, DType::I64], &[4, 128, 32]);
         assembles(&gathers::KERNEL, &[dtype, DType::U8], &[3, 20, 6]);
+    }
+    for dtype in [DType::F32, DType::Bool, DType::BF16, DType::F64] {
+        assembles(&picked::KERNEL, &[dtype], &[32, 16]);
+        assembles(&picked::KERNEL, &[dtype], &[256, 4]);
     }
     assembles(&rows::KERNEL, &[], &[256]);
     assembles(&swaps::KERNEL, &[DType::F32], &[6]);
