@@ -250,6 +250,8 @@ pub(crate) enum ExprKind {
     Asm {
         text: String,
         constraints: String,
+        /// How many elements the text is of.
+        pack: u8,
         args: Vec<Expr>,
         span: Span,
     },

@@ -404,6 +404,16 @@ impl Parser {
     }
 
     fn asm(&mut self, mac: &syn::Macro, args: &[syn::Expr]) -> ExprKind {
+        let (pack, args) = match args {
+            [args @ .., syn::Expr::Assign(option)] => {
+                let Some(pack) = pack_of(option) else {
+                    self.refuse(option, messages::ASM_PACK);
+                    return ExprKind::Refused;
+                };
+                (pack, args)
+            }
+            args => (1, args),
+        };
         let parts = match args {
             [text, constraints, _, ..] => string_literal(text).zip(string_literal(constraints)),
             _ => None,
@@ -412,7 +422,8 @@ impl Parser {
             self.refuse(&mac.path, messages::ASM_ARGS);
             return ExprKind::Refused;
         };
-        ExprKind::Asm { text, constraints, args: self.exprs(&args[2..]), span: mac.path.span() }
+        let args = self.exprs(&args[2..]);
+        ExprKind::Asm { text, constraints, pack, args, span: mac.path.span() }
     }
 
     fn assertion(&mut self, mac: &syn::Macro, name: &str, args: &[syn::Expr]) -> ExprKind {
@@ -428,6 +439,15 @@ impl Parser {
         let is_static = name == "static_assert";
         ExprKind::Assert { cond, message, span: mac.path.span(), is_static }
     }
+}
+
+/// The number of `pack = 2`.
+fn pack_of(option: &syn::ExprAssign) -> Option<u8> {
+    let is_pack = matches!(&*option.left, syn::Expr::Path(path) if path.path.is_ident("pack"));
+    let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(number), .. }) = &*option.right else {
+        return None;
+    };
+    number.base10_parse().ok().filter(|pack| is_pack && [1, 2, 4, 8].contains(pack))
 }
 
 /// Adds `BM * 2` to a name: `_BM_times_2`.

@@ -372,9 +372,9 @@ fn call_kind(kind: &ExprKind) -> TokenStream {
             let args = exprs(args);
             quote!(Print(#format, #args))
         }
-        ExprKind::Asm { text, constraints, args, .. } => {
+        ExprKind::Asm { text, constraints, pack, args, .. } => {
             let args = exprs(args);
-            quote!(Asm(#text, #constraints, #args))
+            quote!(Asm(#text, #constraints, #pack, #args))
         }
         ExprKind::Assert { cond, message, is_static, .. } => {
             let cond = expr(cond);

@@ -143,6 +143,7 @@ messages! {
     GENERIC_ARG: "this can't stand in `::<..>`", "write a dtype, an extent (`BLOCK`, `128`) or `_`";
     MULTIPLE_OF: "the divisor is a number known at compile time", "write a literal or a const parameter: `multiple_of(x, 16)`";
     ASM_ARGS: "`inline_asm!` needs PTX and constraints as string literals, the inputs, and what the CPU computes", "write `inline_asm!(\"add.u32 $0, $1, $2;\", \"=r,r,r\", x, y, x + y)`";
+    ASM_PACK: "`inline_asm!` has one option, how many elements its text is of", "write `pack = 2`, 4 or 8 as the last argument";
     FORMAT: "@", "each `{}` stands for one value: `device_print!(\"x = {}\", x)`";
     ASSERT_ARGS: "`@!` takes a condition and a message", "write `@!(cond, \"what went wrong\")`";
 

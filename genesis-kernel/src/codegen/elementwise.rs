@@ -23,6 +23,7 @@ use crate::Error;
 use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Predicate, UnaryOp};
 
 pub(crate) use cast::{bitcast, cast};
+pub(crate) use inline_asm::packed as packed_asm;
 pub(crate) use target::Target;
 
 /// One elementwise op on operands that are already LLVM values.
@@ -48,10 +49,7 @@ pub(crate) fn lower(
         OpKind::Compare(predicate) => Ok(compare(e, target, *predicate, dtype(0), operands)),
         OpKind::Select => Ok(e.select(operands[0], operands[1], operands[2])),
         OpKind::Fma => fma(e, target, dtype(0), operands),
-        OpKind::Asm { text, constraints } => {
-            let dtypes = [result()].into_iter().chain((0..operands.len()).map(dtype)).collect();
-            inline_asm::lower(e, target, (text, constraints), dtypes, operands)
-        }
+        OpKind::Asm { .. } => inline_asm::lower(e, target, func, op, operands),
         OpKind::Cast => Ok(cast(e, target, operands[0], dtype(0), result())),
         OpKind::Bitcast => Ok(bitcast(e, target, operands[0], result())),
         OpKind::PtrAdd => Ok(e.gep(e.memory_ty(dtype(0)), operands[0], operands[1])),

@@ -119,7 +119,7 @@ impl Scan {
             ExprKind::Tuple(parts)
             | ExprKind::Array(parts)
             | ExprKind::Print(_, parts)
-            | ExprKind::Asm(_, _, parts) => {
+            | ExprKind::Asm(_, _, _, parts) => {
                 parts.iter().for_each(|part| self.expr(part));
             }
             ExprKind::Builtin { args, .. } | ExprKind::Device { args, .. } => {

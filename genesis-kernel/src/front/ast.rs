@@ -325,8 +325,9 @@ pub enum ExprKind {
     Block(&'static BlockAst),
     /// `device_print!("x = {}", x)`
     Print(&'static str, &'static [ExprAst]),
-    /// `inline_asm!("text", "constraints", x, y, value)`: the inputs, and last what the CPU computes.
-    Asm(&'static str, &'static str, &'static [ExprAst]),
+    /// `inline_asm!("text", "constraints", x, y, value, pack = 2)`: how many elements a text is of; the inputs, and last
+    /// what the CPU computes.
+    Asm(&'static str, &'static str, u8, &'static [ExprAst]),
     /// `device_assert!(cond, "message")`
     Assert(&'static ExprAst, &'static str),
     /// `static_assert!(cond, "message")`

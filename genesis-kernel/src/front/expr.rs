@@ -72,8 +72,8 @@ impl Lower {
             ExprKind::If { cond, then, otherwise } => self.if_expr(cond, then, *otherwise),
             ExprKind::Block(block) => self.block(block),
             ExprKind::Print(format, args) => self.print(format, args, span),
-            ExprKind::Asm(text, constraints, args) => {
-                self.inline_asm(text, constraints, args, span)
+            ExprKind::Asm(text, constraints, pack, args) => {
+                self.inline_asm((text, constraints, *pack), args, span)
             }
             ExprKind::Assert(cond, message) => self.assert(cond, message),
             ExprKind::StaticAssert(cond, message) => self.static_assert(cond, message),

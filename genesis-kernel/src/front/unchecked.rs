@@ -83,7 +83,7 @@ impl Search {
             ExprKind::Tuple(parts)
             | ExprKind::Array(parts)
             | ExprKind::Print(_, parts)
-            | ExprKind::Asm(_, _, parts) => {
+            | ExprKind::Asm(_, _, _, parts) => {
                 self.exprs(parts);
             }
             ExprKind::Builtin { name, args, .. } => {

@@ -202,13 +202,18 @@ pub enum OpKind {
     Select,
     /// `fma a, b, c` : a * b + c rounded once.
     Fma,
-    /// `asm "text" "constraints" inputs.. [, value]` : the value, which stands for the PTX where there is none; passes
-    /// leave out one of the two. The module `ir::asm` checks the constraints.
+    /// `asm "text" "constraints" [pack n] [from n] inputs.. [, value]` : the value, which stands for the PTX where there
+    /// is none; passes leave out one of the two. Of several results each is an op. The module `ir::asm` checks the
+    /// constraints.
     Asm {
-        /// PTX of one element: `$0` is the result, `$1` the first input.
+        /// PTX of `pack` elements: `$0` is the first register of the results, which those of the inputs follow.
         text: String,
-        /// The register of each operand, the result's first.
+        /// The registers of each operand, those of all results first.
         constraints: String,
+        /// How many elements the text is of.
+        pack: u8,
+        /// The number of the first register of this result.
+        from: u8,
     },
     /// To the result's dtype: float to int saturates and NaN gives 0, int to int wraps, to bool is `!= 0`.
     Cast,

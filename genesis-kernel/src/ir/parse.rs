@@ -563,7 +563,7 @@ impl Parser {
             "view_stride" => OpKind::ViewStride(self.number("an axis")?),
             "gather" => OpKind::Gather { axis: self.number("an axis")? },
             "dot" => OpKind::Dot { precision: self.named("a precision", DotPrecision::from_name)? },
-            "asm" => OpKind::Asm { text: self.string()?, constraints: self.string()? },
+            "asm" => self.asm()?,
             "assert" => OpKind::Assert { message: self.string()? },
             "print" => OpKind::Print { format: self.string()? },
             "multiple_of" => OpKind::MultipleOf(self.number("a number")?),
@@ -571,6 +571,13 @@ impl Parser {
             "tma_store" => OpKind::TmaStore(self.number("an entry")?),
             _ => return Ok(None),
         }))
+    }
+
+    fn asm(&mut self) -> Result<OpKind> {
+        let (text, constraints) = (self.string()?, self.string()?);
+        let pack = if self.take_word("pack") { self.number("a number of elements")? } else { 1 };
+        let from = if self.take_word("from") { self.number("a register")? } else { 0 };
+        Ok(OpKind::Asm { text, constraints, pack, from })
     }
 }
 

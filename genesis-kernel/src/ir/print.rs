@@ -342,7 +342,11 @@ fn head(kind: &OpKind) -> String {
         }
         OpKind::Gather { axis } => format!("gather {axis}"),
         OpKind::Dot { precision } => format!("dot {}", precision.name()),
-        OpKind::Asm { text, constraints } => format!("asm {text:?} {constraints:?}"),
+        OpKind::Asm { text, constraints, pack, from } => {
+            let pack = if *pack == 1 { String::new() } else { format!(" pack {pack}") };
+            let from = if *from == 0 { String::new() } else { format!(" from {from}") };
+            format!("asm {text:?} {constraints:?}{pack}{from}")
+        }
         OpKind::Assert { message } => format!("assert {message:?}"),
         OpKind::Print { format } => format!("print {format:?}"),
         OpKind::MultipleOf(n) => format!("multiple_of {n}"),

@@ -83,17 +83,48 @@ asm_inputs! {
     (A, B, C, D, E, F, G, H)
 }
 
+/// What `inline_asm!` gives: numbers of one dtype, or of several in one shape.
+#[diagnostic::on_unimplemented(
+    message = "`inline_asm!` gives numbers and tiles of them, at most 8 of one shape, and not `{Self}`",
+    note = "what the CPU computes stands last: a value, or a tuple of them for several results"
+)]
+pub trait AsmResults {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Number> AsmResults for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Number, S> AsmResults for Tile<T, S> {}
+
+macro_rules! asm_results {
+    ($(($($x:ident),*))*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<A, $($x),*> AsmResults for (A, $($x,)*)
+        where
+            A: Values<Element: Number>,
+            $($x: Values<Element: Number, Shape = A::Shape>,)*
+        {
+        }
+    )*};
+}
+asm_results! {
+    (B) (B, C) (B, C, D) (B, C, D, E) (B, C, D, E, F) (B, C, D, E, F, G) (B, C, D, E, F, G, H)
+}
+
 /// `inline_asm!("text", "constraints", x, y, value)`: PTX for each element of the inputs, where `$0` is the result and
 /// `$1` the first input. The CPU and the interpreter compute the last argument instead, whose type is that of the
-/// result. The text has no effect but its result, and is the same function of its inputs.
+/// result; a tuple of values is several results. With `pack = 4` behind it the text is of 4 elements (2 or 8), and
+/// registers hold as many as they have room for. The text has no effect but its results, and is the same function of
+/// each element of its inputs.
 ///
 /// ```text
 /// inline_asm!("lop3.b32 $0, $1, $2, $3, 0x96;", "=r,r,r,r", x, y, z, x ^ y ^ z)
+/// inline_asm!("add.u32 $0, $2, $3; sub.u32 $1, $2, $3;", "=r,=r,r,r", x, y, (x + y, x - y))
+/// inline_asm!("vadd4.u32.u32.u32 $0, $1, $2, 0;", "=r,r,r", x, y, x + y, pack = 4)     u8
 /// ```
 ///
-/// Constraints are those of LLVM, the result's first: `h`, `r` and `l` for numbers of 16, 32 and 64 bits, `f` for f32 and
-/// `d` for f64.
-pub fn inline_asm<X: AsmInputs, V: Values<Element: Number>>(_inputs: X, value: V) -> V {
+/// Constraints are those of LLVM, the results' first: `h`, `r` and `l` for 16, 32 and 64 bits, `f` for f32 and `d` for
+/// f64.
+pub fn inline_asm<X: AsmInputs, V: AsmResults>(_inputs: X, value: V) -> V {
     value
 }
 

@@ -46,7 +46,7 @@ mod view;
 
 pub use crate::ir::float8::{f8e4m3, f8e5m2};
 pub use control::{
-    AsmInputs, Assertion, Condition, Print, Range, condition, device_assert, inline_asm,
+    AsmInputs, AsmResults, Assertion, Condition, Print, Range, condition, device_assert, inline_asm,
     persistent, print, range, static_assert, static_range,
 };
 pub use dtype::{

@@ -81,11 +81,15 @@ mod tests {
         let x = blocked(Shape::new(&[4, 32]), &Blocked::rows(4, 8, 1));
         let index = blocked(Shape::new(&[4, 8]), &Blocked::rows(1, 8, 1));
         let plan = GatherPlan::new(&x, &index, 1, 32);
-        assert_eq!((plan.step, plan.extent, plan.bytes()), (0, 32, 512));
+        // The one warp holds all rows.
+        assert_eq!((plan.step, plan.extent, plan.bytes()), (0, 32, 0));
         assert_eq!((plan.lane, plan.reg), (vec![0, 0, 0, 32, 64], vec![]));
         let plan = GatherPlan::new(&index, &index, 0, 16);
-        // Each warp holds all rows.
         assert_eq!((plan.step, plan.extent, plan.bytes()), (3, 4, 0));
         assert_eq!(plan.lane, [1, 2, 4, 0, 0]);
+        // Rows lie in other warps.
+        let x = blocked(Shape::new(&[4, 32]), &Blocked::rows(1, 32, 4));
+        let plan = GatherPlan::new(&x, &x, 0, 32);
+        assert_eq!((plan.step, plan.extent, plan.bytes()), (5, 4, 512));
     }
 }

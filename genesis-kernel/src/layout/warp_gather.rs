@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A register that only the running kernel knows is a shuffle and a selection for each that it may be. Up to
-//! [`MOST_WORDS`] of them cost less than the way through shared memory, whose read is one more instruction of the same
-//! unit and waits for two barriers; and registers of the thread's own are selected from without a shuffle.
+//! [`MOST_WORDS`] of them take the unit of shared memory about as long as one read whose 32 lanes name banks at random,
+//! and neither of the two barriers; registers of the thread's own are selected from without a shuffle.
 
 use super::f2;
 use super::gather::row;
@@ -64,7 +64,9 @@ impl WarpGather {
         let rows = |bases: &[u32]| -> Vec<u32> {
             bases.iter().map(|&basis| row(x, index, axis, basis)).collect()
         };
-        let sources = |bits: &[u32]| bits.iter().map(|&bit| source(x, bit)).collect();
+        let sources = |bits: &[u32]| -> Option<Vec<Source>> {
+            bits.iter().map(|&bit| source(x, bit)).collect()
+        };
         // What a warp or block holds for itself, it need not look for.
         let others = |bases: &[u32], held: &[u32]| -> Option<Vec<Source>> {
             rows(bases).iter().zip(held).map(|(&bit, &held)| source(x, bit ^ held)).collect()

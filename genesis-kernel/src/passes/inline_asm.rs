@@ -7,7 +7,7 @@
 
 use super::Pass;
 use super::rewrite::{Action, rewrite};
-use crate::ir::{Func, OpKind};
+use crate::ir::{DType, Func, OpKind, asm};
 
 /// Leaves the values.
 pub const ASM_VALUES: Pass = Pass { name: "asm_values", run: values };
@@ -27,8 +27,12 @@ fn values(func: &mut Func) {
 
 fn text(func: &mut Func) {
     for op in func.walk() {
-        if let OpKind::Asm { constraints, .. } = &func.op(op).kind {
-            let inputs = constraints.matches(',').count();
+        let data = func.op(op);
+        if let OpKind::Asm { constraints, pack, .. } = &data.kind
+            && let Ok(letters) = asm::letters(constraints)
+        {
+            let dtypes: Vec<DType> = data.operands.iter().map(|&v| func.tile(v).dtype()).collect();
+            let inputs = asm::inputs(&letters, *pack, &dtypes);
             func.op_mut(op).operands.truncate(inputs);
         }
     }
@@ -64,6 +68,27 @@ kernel tanh(%p: *f32 exclusive) {
             }
         "#]]
         .assert_eq(&func.to_string());
+    }
+
+    #[test]
+    fn of_several_results_each_has_the_text() {
+        const PARTS: &str = r#"
+kernel parts(%p: *u16 exclusive) {
+  %0 = load %p : u16
+  %1 = const 255 : u16
+  %2 = and %0, %1 : u16
+  %3 = const 8 : u16
+  %4 = shr %0, %3 : u16
+  %5 = asm "and.b32 $0, $2, 0xff00ff; shr.b32 $1, $2, 8;" "=r,=r,r" pack 2 %0, %2 : u16
+  %6 = asm "and.b32 $0, $2, 0xff00ff; shr.b32 $1, $2, 8;" "=r,=r,r" pack 2 from 1 %0, %4 : u16
+  %7 = add %5, %6 : u16
+  store %p, %7
+  return
+}"#;
+        let mut func = parse(PARTS).unwrap();
+        assert_eq!(parse(&func.to_string()).unwrap().to_string(), func.to_string());
+        run(&mut func, &[ASM_TEXT, DCE]);
+        expect![[""]].assert_eq(&func.to_string());
     }
 
     #[test]

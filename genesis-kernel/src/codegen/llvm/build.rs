@@ -485,6 +485,18 @@ impl Emitter {
         }
     }
 
+    /// Marks a call as a function of its arguments that does nothing else: LLVM makes one of two that are equal.
+    pub(crate) fn set_pure(&self, call: Val) {
+        for name in ["memory", "nounwind", "willreturn"] {
+            // SAFETY: the value is a call; the attribute kinds are some LLVM knows, and 0 is no memory.
+            unsafe {
+                let kind = LLVMGetEnumAttributeKindForName(name.as_ptr().cast(), name.len());
+                let attribute = LLVMCreateEnumAttribute(self.context, kind, 0);
+                LLVMAddCallSiteAttribute(call.0, u32::MAX, attribute);
+            }
+        }
+    }
+
     /// Names a value, so that the printed IR can be read.
     pub(crate) fn set_name(&self, value: Val, name: &str) {
         let name = c_string(name);

@@ -1,6 +1,6 @@
 //! Which file lowers which instruction and which op, and ops that only say which register is which.
 
-use super::super::elementwise::{self, Target as Machine};
+use super::super::elementwise::{self, Target as Machine, packed_asm};
 use super::super::llvm::Val;
 use super::lowering::Lowering;
 use super::pipeline_state::Role;
@@ -277,6 +277,9 @@ impl<'a> Lowering<'a> {
             return Ok(());
         }
         let operands = self.operands_of_rows(op)?;
+        if let OpKind::Asm { pack: 2.., .. } = self.func.op(op).kind {
+            return self.packed_asm(op, &operands);
+        }
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
@@ -285,6 +288,25 @@ impl<'a> Lowering<'a> {
                 None => self.one(op, &parts)?,
             });
         }
+        self.result(op, registers)
+    }
+
+    /// Inline assembly of several elements: registers of a thread one after the other, the last again where there are
+    /// too few.
+    fn packed_asm(&mut self, op: Op, operands: &[Registers]) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let OpKind::Asm { pack, .. } = data.kind else {
+            return Err(Error::bug("this is no inline assembly"));
+        };
+        let n = self.lir.num_regs(data.results[0]) as usize;
+        let mut registers: Vec<Val> = Vec::new();
+        for first in (0..n).step_by(usize::from(pack)) {
+            let numbers = (first..first + usize::from(pack)).map(|reg| reg.min(n - 1));
+            let parts: Vec<Vec<Val>> =
+                operands.iter().map(|of| numbers.clone().map(|reg| of[reg]).collect()).collect();
+            registers.extend(packed_asm(self.e, self.func, op, &parts)?);
+        }
+        registers.truncate(n);
         self.result(op, registers)
     }
 

@@ -101,14 +101,14 @@ fn what_a_warp_holds_is_shuffled() {
     for (dtype, consts) in [(DType::F32, [4, 32]), (DType::BF16, [16, 64]), (DType::Bool, [4, 32])] {
         let ptx = code_of_picked(dtype, consts, 4);
         assert!(ptx.contains("shfl.sync.idx"), "{dtype}: {ptx}");
-        assert!(!ptx.contains(".shared") && !ptx.contains("bar.sync"), "{dtype}: {ptx}");
+        assert!(!ptx.contains("st.shared") && !ptx.contains("bar.sync"), "{dtype}: {ptx}");
     }
     // Each of four lanes along the row has a register of four of it.
     let ptx = code_of_picked(DType::F32, [32, 16], 4);
     assert_eq!(ptx.matches("shfl.sync.idx").count(), 16, "{ptx}");
     // A row of a thread's own registers.
     let ptx = code_of_picked(DType::F32, [256, 4], 4);
-    assert!(!ptx.contains("shfl") && !ptx.contains(".shared"), "{ptx}");
+    assert!(!ptx.contains("shfl") && !ptx.contains("st.shared"), "{ptx}");
     // A row of four warps, and one of too many registers.
     for consts in [[1, 512], [16, 1024]] {
         assert!(code_of_picked(DType::F32, consts, 4).contains("st.shared"));

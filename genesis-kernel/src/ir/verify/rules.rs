@@ -20,7 +20,9 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::Compare(_) => rule.compare(),
         OpKind::Select => rule.select(),
         OpKind::Fma => rule.fma(),
-        OpKind::Asm { text, constraints } => rule.asm(text, constraints),
+        OpKind::Asm { text, constraints, pack, from } => {
+            rule.asm(text, constraints, (*pack, *from))
+        }
         OpKind::Cast => rule.cast(),
         OpKind::Bitcast => rule.bitcast(),
         OpKind::Broadcast => rule.broadcast(),
@@ -193,19 +195,28 @@ impl Rule<'_> {
         self.result_is(ty)
     }
 
-    fn asm(&self, text: &str, constraints: &str) -> Check {
+    fn asm(&self, text: &str, constraints: &str, (pack, from): (u8, u8)) -> Check {
         let letters = asm::letters(constraints)?;
-        let inputs = letters.len() - 1;
-        asm::check_text(text, letters.len())?;
-        self.counts(inputs..=inputs + 1, 1)?;
+        asm::check_text(text, letters.count())?;
+        ensure!(asm::PACKS.contains(&pack), "it is of {pack} elements");
         let result = self.result()?;
-        ensure!(asm::fits(letters[0], result.dtype()), "`={}` is no {result}", letters[0]);
-        for (i, &letter) in letters[1..].iter().enumerate() {
-            let ty = self.any_data(i)?;
-            ensure!(ty.shape == result.shape, "operand {i} is {ty} for a result of {result}");
-            ensure!(asm::fits(letter, ty.dtype()), "`{letter}` is no {ty}");
+        let own = letters.results.get(usize::from(from)..).unwrap_or_default();
+        let is_own = asm::taken(own, result.dtype(), pack).is_some();
+        ensure!(is_own, "from {from} on `{constraints}` has no {result}");
+        let given = self.op.operands.len();
+        let tiles = (0..given).map(|i| self.any_data(i)).collect::<Result<Vec<_>, _>>()?;
+        let dtypes: Vec<DType> = tiles.iter().map(|ty| ty.dtype()).collect();
+        let inputs = asm::inputs(&letters, pack, &dtypes);
+        let mut rest = &letters.inputs[..];
+        for &dtype in &dtypes[..inputs] {
+            rest = &rest[asm::taken(rest, dtype, pack).unwrap_or_default()..];
         }
-        if self.op.operands.len() > inputs { self.operand_is(inputs, result) } else { Ok(()) }
+        ensure!(rest.is_empty(), "`{constraints}` has registers that no operand is");
+        self.counts(inputs..=inputs + 1, 1)?;
+        for (i, ty) in tiles[..inputs].iter().enumerate() {
+            ensure!(ty.shape == result.shape, "operand {i} is {ty} for a result of {result}");
+        }
+        if given > inputs { self.operand_is(inputs, result) } else { Ok(()) }
     }
 
     fn cast(&self) -> Check {
