@@ -67,9 +67,11 @@ pub(crate) fn device_params(params: &[Param], shapes: &[&Ident]) -> TokenStream 
             (Pattern::Name { .. }, Type::Scalar(_)) => {
                 quote!(impl ::genesis_kernel::lang::Argument<#ty>)
             }
-            _ => replace_tiles(ty, shapes, &|dtype, shape| {
-                quote!(impl ::genesis_kernel::lang::OfShape<#dtype, #shape>)
-            }),
+            _ => replace_tiles(
+                ty,
+                shapes,
+                &|dtype, shape| quote!(impl ::genesis_kernel::lang::OfShape<#dtype, #shape>),
+            ),
         };
         quote!(#pattern: #ty)
     });
@@ -78,9 +80,11 @@ pub(crate) fn device_params(params: &[Param], shapes: &[&Ident]) -> TokenStream 
 
 /// What a call of a device function gives: of shape `S` a tile, or the number itself where `S` is `()`.
 pub(crate) fn device_result(ty: &TokenStream, shapes: &[&Ident]) -> TokenStream {
-    replace_tiles(ty, shapes, &|dtype, shape| {
-        quote!(<#shape as ::genesis_kernel::lang::Shape>::Of<#dtype>)
-    })
+    replace_tiles(
+        ty,
+        shapes,
+        &|dtype, shape| quote!(<#shape as ::genesis_kernel::lang::Shape>::Of<#dtype>),
+    )
 }
 
 /// A type whose tiles have no axes: `(Tile<f32, S>, i64)` as `(f32, i64)`.

@@ -6,8 +6,7 @@ use genesis_kernel::prelude::*;
 fn f<const N: usize>(out: PtrMut<u8>) {
     let v = load(out + arange::<N>());
     let three = inline_asm!("mov.b32 $0, $1;", "=r,r", v, v, pack = 3);
-    let warps = inline_asm!("mov.b32 $0, $1;", "=r,r", v, v, warps = 4);
-    store(out + arange::<N>(), three + warps);
+    store(out + arange::<N>(), three);
 }
 
 fn main() {}

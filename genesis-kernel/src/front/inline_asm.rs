@@ -68,10 +68,13 @@ impl Lower {
         for ((given, named), what) in given.into_iter().zip(named).zip(["result", "input"]) {
             if given != named {
                 let plural = if given == 1 { "" } else { "s" };
-                let message =
-                    format!("`inline_asm!` has {given} {what}{plural}, its constraints name {named}");
+                let message = format!(
+                    "`inline_asm!` has {given} {what}{plural}, its constraints name {named}"
+                );
                 let error = self.error(span, message);
-                return Err(error.help("the first constraints are those of results, as in `=r,r,r`"));
+                return Err(
+                    error.help("the first constraints are those of results, as in `=r,r,r`")
+                );
             }
         }
         Ok(())
@@ -97,7 +100,8 @@ impl Lower {
         };
         if asm::taken(rest, dtype, pack).is_none() {
             let found = found();
-            let message = format!("{pack} elements of {found} are {n} registers of `{sign}{letter}`");
+            let message =
+                format!("{pack} elements of {found} are {n} registers of `{sign}{letter}`");
             let error = self.error(span, message);
             return Err(error.help("each has a constraint, one after the other"));
         }
@@ -109,7 +113,8 @@ impl Lower {
         if n == 0 {
             return Ok(());
         }
-        Err(self.error(span, format!("the constraints name {n} more registers than the {what} are")))
+        Err(self
+            .error(span, format!("the constraints name {n} more registers than the {what} are")))
     }
 
     /// What stands for the assembly where there is none: it may be left out on a GPU, so it must do nothing else.
@@ -135,7 +140,8 @@ impl Lower {
         let shapes: Vec<Shape> = values.iter().map(|&v| self.func.tile(v).shape).collect();
         if let Some(other) = shapes.iter().find(|&&shape| shape != shapes[0]) {
             let first = shapes[0];
-            let message = format!("results of `inline_asm!` have one shape, these {first} and {other}");
+            let message =
+                format!("results of `inline_asm!` have one shape, these {first} and {other}");
             return Err(self.error(value.span, message));
         }
         Ok(values)

@@ -85,6 +85,8 @@ pairs_in_single_or_double! {
     atan2_of = atan2_wide, atan2_single;
     /// The length of a vector.
     hypot_of = hypot_wide, hypot_single;
+    /// One over the length of a vector.
+    rhypot_of = rhypot_wide, rhypot_single;
     /// What the one has more than the other.
     fdim_of = fdim_wide, fdim_wide;
 }
@@ -371,6 +373,59 @@ pub fn cospi_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
 #[device]
 pub fn fdim_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
     where_(is_nan(x) | is_nan(y), x + y, where_(x > y, x - y, A::ZERO))
+}
+
+/// One over the length of a vector.
+#[device]
+pub fn rhypot_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    A::ONE / hypot_wide(x, y)
+}
+
+/// The same in f32.
+#[device]
+pub fn rhypot_single<S: Shape>(x: Tile<f32, S>, y: Tile<f32, S>) -> Tile<f32, S> {
+    1.0 / hypot_single(x, y)
+}
+
+/// The remainder of the quotient that is rounded to nearest: of twice `y` what is left has the parity of the quotient,
+/// and the differences are exact.
+#[device]
+pub fn remainder_of<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
+    let size = abs(y);
+    let left = abs(x % (size + size));
+    let is_past = left + left > size;
+    let once = where_(is_past, left - size, left);
+    let twice = where_(is_past & (once + once >= size), once - size, once);
+    let is_none = (size == T::ZERO) | is_inf(x);
+    where_(is_none, T::NAN, where_(has_sign(x), -twice, twice))
+}
+
+/// The exponent of 2 in `x`, by its bits as the integer `I`, of which `fraction` are the fraction's; `one_up` is
+/// `2^fraction`.
+#[device]
+pub fn exponent_of<A: Float, I: Int, S: Shape>(
+    x: Tile<A, S>,
+    one_up: A,
+    fraction: I,
+    bias: I,
+) -> Tile<A, S> {
+    let size = abs(x);
+    let is_small = size < A::MIN_POSITIVE;
+    let bits = bitcast::<I>(where_(is_small, size * one_up, size));
+    let exponent = ((bits >> fraction) - bias).to::<A>();
+    let exponent = where_(is_small, exponent - fraction.to::<A>(), exponent);
+    let exponent = where_(size == A::ZERO, A::NEG_INFINITY, exponent);
+    where_(is_finite(x), exponent, size)
+}
+
+/// The exponent of 2.
+#[device]
+pub fn logb_of<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
+    if T::EPSILON < T::from(1e-10) {
+        exponent_of::<_, i64, _>(x, T::from(4503599627370496.0), 52, 1023)
+    } else {
+        exponent_of::<_, i32, _>(x.to::<f32>(), 8388608.0_f32, 23, 127).to::<T>()
+    }
 }
 
 /// The arc sine.

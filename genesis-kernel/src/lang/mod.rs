@@ -46,8 +46,8 @@ mod view;
 
 pub use crate::ir::float8::{f8e4m3, f8e5m2};
 pub use control::{
-    AsmInputs, AsmResults, Assertion, Condition, Print, Range, condition, device_assert, inline_asm,
-    persistent, print, range, static_assert, static_range,
+    AsmInputs, AsmResults, Assertion, Condition, Print, Range, condition, device_assert,
+    inline_asm, persistent, print, range, static_assert, static_range,
 };
 pub use dtype::{
     Accumulator, As, Bool, Element, Factor, Float, Float8, Int, Int8, Logic, Number, OneDType, as_,

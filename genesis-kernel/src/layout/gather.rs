@@ -11,7 +11,7 @@
 
 use super::linear::{LinearLayout, axis_shift, bits};
 use super::scratch::{Offsets, SharedAccess};
-use super::warp_gather::WarpGather;
+use super::warp_gather::{WarpGather, row};
 
 /// The way of a gather, through shared memory unless there is one within warps. Offsets are in elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,12 +62,6 @@ impl GatherPlan {
     pub(crate) fn bytes(&self) -> u32 {
         if self.within_warp.is_some() { 0 } else { self.elements * self.bits / 8 }
     }
-}
-
-/// The offset in `x` of a flat index into `index`, without the place along the axis.
-pub(super) fn row(x: &LinearLayout, index: &LinearLayout, axis: usize, flat: u32) -> u32 {
-    let others = (0..x.shape.rank()).filter(|&other| other != axis);
-    others.fold(0, |offset, other| offset | index.coord(flat, other) << x.shift(other))
 }
 
 #[cfg(test)]

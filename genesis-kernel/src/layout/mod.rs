@@ -34,7 +34,6 @@ pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block, view_registers};
 pub(crate) use gather::GatherPlan;
 pub(crate) use histogram::HistogramPlan;
-pub(crate) use warp_gather::{Source, WarpGather};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub(crate) use lir::WIDEST_ACCESS;
 pub use lir::{
@@ -43,3 +42,4 @@ pub use lir::{
 };
 pub use scratch::{SharedAccess, SharedGroup, SharedPlan, SharedUnit};
 pub use verify::verify;
+pub(crate) use warp_gather::{Source, WarpGather};

@@ -15,7 +15,6 @@
 //! and neither of the two barriers; registers of the thread's own are selected from without a shuffle.
 
 use super::f2;
-use super::gather::row;
 use super::linear::{LinearLayout, axis_shift};
 
 /// Words that are shuffled for one element.
@@ -109,6 +108,12 @@ impl WarpGather {
     }
 }
 
+/// The offset in `x` of a flat index into `index`, without the place along the axis.
+pub(super) fn row(x: &LinearLayout, index: &LinearLayout, axis: usize, flat: u32) -> u32 {
+    let others = (0..x.shape.rank()).filter(|&other| other != axis);
+    others.fold(0, |offset, other| offset | index.coord(flat, other) << x.shift(other))
+}
+
 /// Which lane or register of a tile has a bit of the flat index.
 fn source(x: &LinearLayout, bit: u32) -> Option<Source> {
     if bit == 0 {
@@ -156,31 +161,103 @@ mod tests {
     #[test]
     fn a_row_of_a_warp_is_shuffled() {
         let x = rows(&[4, 32], 4, 32, 1);
-        check(&x, &x, 1, 32, expect![[""]]);
+        check(
+            &x,
+            &x,
+            1,
+            32,
+            expect![[r#"
+            reg
+            lane - - - - -
+            warp - -
+            axis l1 l2 l4 l8 l16
+            moves true, chosen 0
+        "#]],
+        );
     }
 
     #[test]
     fn registers_are_chosen_from_after_shuffles_of_each() {
         let x = rows(&[4, 64], 4, 32, 2);
-        check(&x, &x, 1, 32, expect![[""]]);
-        check(&x, &x, 1, 64, expect![[""]]);
+        check(
+            &x,
+            &x,
+            1,
+            32,
+            expect![[r#"
+            reg -
+            lane - - - - -
+            warp - -
+            axis l0r1 l1 l2 l4 l8 l16
+            moves true, chosen 1
+        "#]],
+        );
+        check(
+            &x,
+            &x,
+            1,
+            64,
+            expect![[r#"
+            reg -
+            lane - - - - -
+            warp - -
+            axis l0r1 l1 l2 l4 l8 l16
+            moves true, chosen 1
+        "#]],
+        );
         // Four registers of two words.
         let x = rows(&[4, 128], 4, 32, 4);
-        check(&x, &x, 1, 64, expect![[""]]);
+        check(
+            &x,
+            &x,
+            1,
+            64,
+            expect![[r#"
+            shared
+        "#]],
+        );
     }
 
     #[test]
     fn registers_of_a_threads_own_need_no_shuffle() {
         let x = rows(&[32, 4], 1, 1, 4);
-        check(&x, &x, 1, 32, expect![[""]]);
+        check(
+            &x,
+            &x,
+            1,
+            32,
+            expect![[r#"
+            reg - -
+            lane l1 l2 l4 l8 l16
+            warp
+            axis l0r1 l0r2
+            moves false, chosen 11
+        "#]],
+        );
     }
 
     #[test]
     fn what_other_warps_hold_goes_through_shared_memory() {
         let x = rows(&[4, 32], 4, 32, 1);
-        check(&x, &x, 0, 32, expect![[""]]);
+        check(
+            &x,
+            &x,
+            0,
+            32,
+            expect![[r#"
+            shared
+        "#]],
+        );
         // The index has its rows in other warps.
         let index = rows(&[4, 8], 1, 8, 1);
-        check(&x, &index, 1, 32, expect![[""]]);
+        check(
+            &x,
+            &index,
+            1,
+            32,
+            expect![[r#"
+            shared
+        "#]],
+        );
     }
 }

@@ -88,7 +88,16 @@ kernel parts(%p: *u16 exclusive) {
         let mut func = parse(PARTS).unwrap();
         assert_eq!(parse(&func.to_string()).unwrap().to_string(), func.to_string());
         run(&mut func, &[ASM_TEXT, DCE]);
-        expect![[""]].assert_eq(&func.to_string());
+        expect![[r#"
+            kernel parts(%p: *u16 exclusive) {
+              %0 = load %p : u16
+              %1 = asm "and.b32 $0, $2, 0xff00ff; shr.b32 $1, $2, 8;" "=r,=r,r" pack 2 %0 : u16
+              %2 = asm "and.b32 $0, $2, 0xff00ff; shr.b32 $1, $2, 8;" "=r,=r,r" pack 2 from 1 %0 : u16
+              %3 = add %1, %2 : u16
+              store %p, %3
+              return
+            }
+        "#]].assert_eq(&func.to_string());
     }
 
     #[test]

@@ -63,8 +63,7 @@ fn mixed<T: Float, const M: usize, const N: usize>(
 }
 
 fn run_of(dtype: DType, x: InterpArg) -> Vec<Vec<u8>> {
-    let args =
-        vec![x, written(dtype, 64), written(DType::I32, 1), written(DType::I64, 1)];
+    let args = vec![x, written(dtype, 64), written(DType::I32, 1), written(DType::I64, 1)];
     everywhere(program_of(&mixed::KERNEL, &[dtype], &[4, 8], args))
 }
 

@@ -96,18 +96,53 @@ fn code_of_picked(dtype: DType, consts: [i64; 2], num_warps: u32) -> String {
     compiled.ptx().unwrap().to_owned()
 }
 
+/// Rows of four, each read at once: `y[i, j] = x[i, 3 - j] + x[i, index[i, j]]`.
+#[kernel]
+fn own<const M: usize>(x: Ptr<f32>, index: Ptr<i32>, y: PtrMut<f32>) {
+    let column = arange::<4>().row();
+    let at = arange::<M>().col() * 4 + column;
+    let v = load(multiple_of(x, 4) + at);
+    let back = gather(v, (3 - column).broadcast_to::<M, 4>(), 1);
+    store(multiple_of(y, 4) + at, back + gather(v, load(multiple_of(index, 4) + at), 1));
+}
+
+#[test]
+fn registers_of_a_thread_are_chosen_from() {
+    for m in [1_usize, 8, 64, 256] {
+        let x: Vec<f32> = (0..m * 4).map(|i| (i * 5 % 97) as f32).collect();
+        let index: Vec<i32> = (0..m * 4).map(|i| (i * 7 % 6) as i32 - 1).collect();
+        let args = vec![
+            InterpArg::Buffer(DType::F32, bytes(&x)),
+            InterpArg::Buffer(DType::I32, bytes(&index)),
+            written(DType::F32, m * 4),
+        ];
+        let memory = everywhere(program_of(&own::KERNEL, &[], &[m as i64], args));
+        let picked = |i: usize| match index[i] {
+            at @ 0..4 => x[i / 4 * 4 + at as usize],
+            _ => 0.0,
+        };
+        let expected = (0..m * 4).map(|i| x[i / 4 * 4 + 3 - i % 4] + picked(i));
+        assert_eq!(numbers::<f32>(&memory[2]), expected.collect::<Vec<f32>>());
+    }
+    assembles(&own::KERNEL, &[], &[256]);
+}
+
 #[test]
 fn what_a_warp_holds_is_shuffled() {
-    for (dtype, consts) in [(DType::F32, [4, 32]), (DType::BF16, [16, 64]), (DType::Bool, [4, 32])] {
+    for (dtype, consts) in [(DType::F32, [4, 32]), (DType::BF16, [16, 64]), (DType::Bool, [4, 32])]
+    {
         let ptx = code_of_picked(dtype, consts, 4);
         assert!(ptx.contains("shfl.sync.idx"), "{dtype}: {ptx}");
         assert!(!ptx.contains("st.shared") && !ptx.contains("bar.sync"), "{dtype}: {ptx}");
     }
-    // Each of four lanes along the row has a register of four of it.
-    let ptx = code_of_picked(DType::F32, [32, 16], 4);
-    assert_eq!(ptx.matches("shfl.sync.idx").count(), 16, "{ptx}");
+    // Two rows in the lanes of a warp, and two registers of each lane for a row.
+    for (consts, shuffles) in [([32, 16], 4), ([16, 64], 16)] {
+        let ptx = code_of_picked(DType::F32, consts, 4);
+        assert_eq!(ptx.matches("shfl.sync.idx").count(), shuffles, "{ptx}");
+    }
     // A row of a thread's own registers.
-    let ptx = code_of_picked(DType::F32, [256, 4], 4);
+    let special = own::KERNEL.specialize(&[], &[256], &Hints::default()).unwrap();
+    let ptx = special.compile(&Target::sm_80()).unwrap().ptx().unwrap().to_owned();
     assert!(!ptx.contains("shfl") && !ptx.contains("st.shared"), "{ptx}");
     // A row of four warps, and one of too many registers.
     for consts in [[1, 512], [16, 1024]] {

@@ -172,7 +172,11 @@ fn several_results_are_one_text() {
     assert_eq!(ptx(&results::KERNEL, 128).matches("sub.u32").count(), 1);
     // Sixteen bytes a thread: four texts, for both results.
     let text = ptx(&packs::KERNEL, 2048);
-    assert_eq!((text.matches("0x80808080").count(), text.matches("0x00ff").count()), (4, 4), "{text}");
+    assert_eq!(
+        (text.matches("0x80808080").count(), text.matches("0x00ff").count()),
+        (4, 4),
+        "{text}"
+    );
 }
 
 #[test]

@@ -149,6 +149,9 @@ functions! {
     sinpi_of_numbers a_sinpi: |a, _b| sinpi(a), |d| unary(d, sine_of_pi_times, 9.0), [4.0 4.0];
     cospi_of_numbers a_cospi: |a, _b| cospi(a), |d| unary(d, cosine_of_pi_times, 9.0), [4.0 4.0];
     fdim_of_numbers a_fdim: |a, b| fdim(a, b), |d| binary(d, excess, 3.0), [1.0 1.0];
+    rhypot_of_numbers a_rhypot: |a, b| rhypot(a, b), |d| binary(d, |x, y| 1.0 / x.hypot(y), 3.0), [5.0 5.0];
+    remainder_of_numbers a_remainder: |a, b| remainder(a, b), |d| binary(d, nearest_remainder, 3.0), [0.0 0.0];
+    logb_of_numbers a_logb: |a, _b| logb(a), |d| unary(d, exponent, 900.0), [0.0 0.0];
     lgamma_of_numbers a_lgamma: |a, _b| lgamma(a), |_| table(&LGAMMA), [4.0 40.0];
     tgamma_of_numbers a_tgamma: |a, _b| tgamma(a), |_| table(&TGAMMA), [1.0 80.0];
 }
@@ -166,6 +169,26 @@ fn cosine_of_pi_times(x: f64) -> f64 {
     let whole = x.round_ties_even();
     let size = ((0.5 - (x - whole).abs()) * std::f64::consts::PI).sin();
     if whole % 2.0 == 0.0 || size == 0.0 { size } else { -size }
+}
+
+fn nearest_remainder(x: f64, y: f64) -> f64 {
+    let below = x % y;
+    let above = below - y.abs().copysign(below);
+    let is_even = ((x - below) / y) % 2.0 == 0.0;
+    match below.abs().partial_cmp(&above.abs()) {
+        None => f64::NAN,
+        Some(std::cmp::Ordering::Less) => below,
+        Some(std::cmp::Ordering::Equal) if is_even => below,
+        Some(_) => above,
+    }
+}
+
+fn exponent(x: f64) -> f64 {
+    match x.abs() {
+        0.0 => f64::NEG_INFINITY,
+        size if size.is_finite() => f64::from((size.to_bits() >> 52) as i32 - 1023),
+        size => size,
+    }
 }
 
 fn excess(x: f64, y: f64) -> f64 {

@@ -84,6 +84,9 @@ unary! {
     erfinv;
     /// One over the cube root.
     rcbrt;
+    /// The exponent of 2 in x, as a whole number: `floor(log2(abs(x)))` without rounding. Minus infinity of 0, infinity
+    /// of infinity.
+    logb;
     /// The sine of pi times x, exact where x is a multiple of a half.
     sinpi;
     /// The cosine of pi times x, exact where x is a multiple of a half.
@@ -113,6 +116,11 @@ binary! {
     atan2;
     /// The length of the vector `(a, b)`, which overflows only where it has to.
     hypot;
+    /// One over the length of the vector `(a, b)`; 0 where that is infinite.
+    rhypot;
+    /// `a - n b` for the whole number `n` nearest to `a / b`, the even one of two, without rounding; a zero has the sign
+    /// of `a`. NaN for an infinite `a` or a `b` of 0.
+    remainder;
     /// The magnitude of `a` with the sign bit of `b`.
     copysign;
     /// The next number from `a` on the way to `b`; `b` where they are equal.
