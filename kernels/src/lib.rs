@@ -65,6 +65,7 @@ pub mod triangle;
 pub mod unique;
 pub mod unordered;
 pub mod update;
+pub mod update_8bit;
 
 use genesis_kernel::kernel::KernelDef;
 
@@ -101,6 +102,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         random::KERNELS,
         many::KERNELS,
         update::KERNELS,
+        update_8bit::KERNELS,
         math::UNARY,
         math::BINARY,
         math::INT,

@@ -416,6 +416,22 @@ fn a_store_that_is_gone_is_named() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The others end at once, though they would wait ten minutes for a rank that is late.
+#[test]
+fn a_rank_that_can_not_begin_ends_the_others_with_its_name() -> anyhow::Result<()> {
+    let start = Instant::now();
+    for (rank, output) in Launch::new(3, "one_can_not_begin").run()?.iter().enumerate() {
+        let said = text(output);
+        let wants = match rank {
+            1 => "there is no cuda:99",
+            _ => "rank 1 of 3 can't begin: distributed: there is no cuda:99",
+        };
+        ensure!(!output.status.success() && said.contains(wants), "rank {rank}: {said}");
+    }
+    ensure!(start.elapsed() < LIMIT / 2, "{:?}", start.elapsed());
+    Ok(())
+}
+
 #[test]
 fn ranks_without_a_gpu_say_so() -> anyhow::Result<()> {
     if Device::cuda_count() > 0 {

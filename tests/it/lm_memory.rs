@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use genesis::Device;
 use genesis::memory::{max_memory_allocated, memory_allocated, reset_peak_memory_stats};
 use genesis::random::thread_rng;
-use genesis::train::language::{BaseWeights, Options, Precision, Session, Start, plan_memory, run};
+use genesis::train::language::{
+    BaseWeights, LayerKeeps, Options, Precision, Session, Start, plan_memory, run,
+};
 use serde_json::{Value, json};
 
 use crate::lm_training::Workplace;
@@ -51,7 +53,32 @@ fn cases() -> Vec<Case> {
         }),
         case("pairs", deep(), "pairs", |of| Options { beta: Some(0.1), batch_size: 4, ..of }),
         case("bf16", deep(), "text", |of| Options { dtype: Precision::Bf16, ..of }),
+        // What is kept of layers, the rest being computed again.
+        case("blocks", deep(), "text", |of| Options { checkpoint: Some(LayerKeeps::Block), ..of }),
+        case("blocks, long", json!({"num_hidden_layers": 12}), "chats", |of| Options {
+            checkpoint: Some(LayerKeeps::Block),
+            ..of
+        }),
+        case("products", json!({"num_hidden_layers": 8}), "text", kept_products),
+        case(
+            "products, qwen2",
+            json!({"model_type": "qwen2", "num_hidden_layers": 5}),
+            "chats",
+            kept_products,
+        ),
+        case("some products", json!({"num_hidden_layers": 8}), "text", |of| Options {
+            checkpoint_budget: Some(12 << 20),
+            ..kept_products(of)
+        }),
+        case("products, lora", json!({"num_hidden_layers": 8}), "text", |of| Options {
+            lora_rank: Some(8),
+            ..kept_products(of)
+        }),
     ]
+}
+
+fn kept_products(of: Options) -> Options {
+    Options { checkpoint: Some(LayerKeeps::Products), ..of }
 }
 
 fn workplace(case: &Case) -> Result<(Workplace, Options)> {

@@ -74,6 +74,7 @@ mod lm_dora;
 mod lm_export;
 mod lm_gradients;
 /// What memory a step takes.
+mod lm_keeping;
 mod lm_memory;
 /// Learning from pairs of answers.
 mod lm_preferences;
@@ -115,6 +116,7 @@ mod op_page;
 mod ops;
 /// Optimizers beside PyTorch's.
 mod optim;
+mod optim_8bit;
 mod optim_schedule;
 mod order;
 /// The manifest of the program outside the workspace.

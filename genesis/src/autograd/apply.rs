@@ -7,6 +7,7 @@ use genesis_kernel::trace as profiled;
 use super::anomaly;
 use super::op::Op;
 use super::record::record;
+use super::saved;
 use crate::dispatch::{autocast, trace};
 use crate::error::Result;
 use crate::memory;
@@ -22,13 +23,25 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     for input in inputs {
         input.storage().wait_arrived()?;
     }
+    // Ops that an op is made of are no ops of a checkpoint's part.
+    let is_counted = is_grad_enabled();
+    let recalled = if is_counted { saved::recalled(op.name(), inputs)? } else { None };
     let caller = Location::caller();
-    let _op = profiled::op(op.name(), caller, || describe(inputs));
+    let is_known = recalled.is_some();
+    let _op = (!is_known).then(|| profiled::op(op.name(), caller, || describe(inputs)));
     let forward = || no_grad(|| autocast::without_autocast(|| op.forward(inputs)));
-    let outer = trace::enter(op.name());
-    let made = memory::made_at(caller, forward);
-    trace::leave(outer);
-    let mut result = made?;
+    let mut result = match recalled {
+        Some(result) => result,
+        None => {
+            let outer = trace::enter(op.name());
+            let made = memory::made_at(caller, forward);
+            trace::leave(outer);
+            made?
+        }
+    };
+    if is_counted && !is_known {
+        saved::made(op.name(), inputs, &result)?;
+    }
     if anomaly::is_on() && !trace::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
     }

@@ -10,6 +10,8 @@
 //! | `op`, `apply` | what a differentiable operation is, and what runs one |
 //! | `tape`, `saved` | the tape: what a tensor, an op and a saved tensor are in it |
 //! | `rebuilt` | saved tensors whose memory is given up until a backward reads them |
+//! | `offload` | saved tensors that wait in the memory of the host |
+//! | `policy` | what a checkpoint keeps beside its inputs |
 //! | `record`, `in_place` | what ops and writes in place put on it |
 //! | `backward` | the walk |
 //! | `hooks`, `callback`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
@@ -27,7 +29,9 @@ mod gradcheck;
 mod hook_list;
 mod hooks;
 mod in_place;
+mod offload;
 pub(crate) mod op;
+mod policy;
 mod rebuilt;
 mod record;
 mod saved;
@@ -41,13 +45,17 @@ pub use anomaly::{Anomaly, detect_anomaly};
 pub(crate) use apply::apply;
 pub use backward::{BackwardOptions, GradOptions, grad};
 pub use callback::after_backward;
-pub use checkpoint::{checkpoint, checkpoint_many};
+pub(crate) use checkpoint::run_first;
+pub use checkpoint::{checkpoint, checkpoint_many, checkpoint_with};
 pub use function::{Context, Function};
 pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
 pub use hooks::HookHandle;
+pub use offload::save_on_cpu;
 pub(crate) use op::Kinds;
 pub use op::SavedTensors;
+pub use policy::{CheckpointPolicy, KeepBudget, KeptResults};
 pub(crate) use rebuilt::{Rebuilt, giving_up};
+pub(crate) use saved::is_running_again;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

@@ -49,23 +49,26 @@ pub(crate) fn giving_up<T>(
         return f();
     }
     *lock(&how.first) = tensors.iter().map(|tensor| tensor.storage().clone()).collect();
-    let result = saving(Saving::GiveUp(how.clone()), f);
+    let (result, _) = saving(Saving::GiveUp(how.clone()), f);
     let first = std::mem::take(&mut *lock(&how.first));
     drop(first);
-    result.map(|(result, _)| result)
+    result
 }
 
 impl GivenUp for Rebuilt {
-    fn claim(&self, kept: &Kept) -> Option<usize> {
-        let memory = lock(&self.first).iter().position(|storage| kept.is_in(storage))?;
+    fn claim(self: Arc<Self>, kept: &Kept) -> Result<Option<(Arc<dyn Recompute>, usize)>> {
+        let memory = lock(&self.first).iter().position(|storage| kept.is_in(storage));
+        let Some(memory) = memory else { return Ok(None) };
         let mut saved = lock(&self.saved);
         saved.push((memory, kept.place()));
-        Some(saved.len() - 1)
+        let index = saved.len() - 1;
+        drop(saved);
+        Ok(Some((self, index)))
     }
 }
 
 impl Recompute for Rebuilt {
-    fn value(&self, index: usize, _: bool) -> Result<Kept> {
+    fn value(self: Arc<Self>, index: usize, _: bool) -> Result<Kept> {
         let mut again = lock(&self.again);
         let tensors = match again.take() {
             Some(tensors) => tensors,

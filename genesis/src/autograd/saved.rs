@@ -31,30 +31,69 @@ pub(super) enum Memory {
     Again(Arc<dyn Recompute>, usize),
 }
 
+impl Memory {
+    /// The tensor that is there, or is made again.
+    pub(super) fn kept(&self, keep: bool) -> Result<Kept> {
+        match self {
+            Memory::Kept(kept) => Ok(kept.clone()),
+            Memory::Again(part, index) => part.clone().value(*index, keep),
+        }
+    }
+}
+
 /// What makes tensors again that are not kept.
 pub(super) trait Recompute: Send + Sync {
     /// The tensor of this number; stays for another backward where it is to be kept.
-    fn value(&self, index: usize, keep: bool) -> Result<Kept>;
+    fn value(self: Arc<Self>, index: usize, keep: bool) -> Result<Kept>;
 }
 
 /// A part of a network that runs again for what it saved.
 pub(super) trait Part: Recompute {
     /// Notes that a tensor was saved; gives its place in the order of saving.
     fn note(&self, kept: &Kept) -> usize;
+
+    /// Whether a tensor lies in the result of an op that is kept, so that it is saved as outside of the part.
+    fn is_kept(&self, _: &Kept) -> bool {
+        false
+    }
+
+    /// An op of the part begins.
+    fn begins(&self) {}
+
+    /// An op of the part gave this result; `pack` says where it is to be kept.
+    fn made(
+        &self,
+        _op: &str,
+        _inputs: &[&Tensor],
+        _result: &Tensor,
+        _pack: &mut dyn FnMut(Kept) -> Result<Memory>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// The result that the next op had, where it was kept: of a part that runs again.
+    fn recalled(&self, _op: &str, _inputs: &[&Tensor]) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
+    /// Whether a part that runs again may end once so many tensors are collected.
+    fn is_over(&self, _collected: usize) -> bool {
+        false
+    }
 }
 
 /// Memory that is given up after a forward, and made again when a backward reads it.
-pub(super) trait GivenUp: Recompute {
-    /// Notes a tensor that lies in such memory, and gives its number; none if it lies elsewhere.
-    fn claim(&self, kept: &Kept) -> Option<usize>;
+pub(super) trait GivenUp: Send + Sync {
+    /// Notes a tensor that lies in such memory: who makes it again, under which number; none if it lies elsewhere.
+    fn claim(self: Arc<Self>, kept: &Kept) -> Result<Option<(Arc<dyn Recompute>, usize)>>;
 }
 
 /// What becomes of tensors that ops save on this thread.
 pub(super) enum Saving {
     /// Each leaves its number.
     Number(Arc<dyn Part>),
-    /// Each goes on the list.
-    Collect(Vec<Kept>),
+    /// Each goes on the list of the part that runs again.
+    Collect(Arc<dyn Part>, Vec<Kept>),
     /// Those in memory that is given up leave a number; the others are saved as outside of this.
     GiveUp(Arc<dyn GivenUp>),
 }
@@ -73,24 +112,65 @@ pub(super) struct Kept {
 }
 
 /// Where a saved tensor is kept: as it is, outside of any checkpoint.
-fn pack(kept: Kept) -> Memory {
-    SAVING.with_borrow_mut(|stack| {
-        for saving in stack.iter_mut().rev() {
-            match saving {
-                Saving::Number(part) => return Memory::Again(part.clone(), part.note(&kept)),
-                Saving::Collect(list) => {
-                    list.push(kept.clone());
-                    break;
-                }
-                Saving::GiveUp(memory) => {
-                    if let Some(index) = memory.claim(&kept) {
-                        return Memory::Again(memory.clone(), index);
-                    }
+fn pack(kept: Kept) -> Result<Memory> {
+    SAVING.with_borrow_mut(|stack| pack_within(stack, kept))
+}
+
+fn pack_within(stack: &mut [Saving], kept: Kept) -> Result<Memory> {
+    for saving in stack.iter_mut().rev() {
+        match saving {
+            Saving::Number(part) | Saving::Collect(part, _) if part.is_kept(&kept) => {}
+            Saving::Number(part) => return Ok(Memory::Again(part.clone(), part.note(&kept))),
+            Saving::Collect(_, list) => {
+                list.push(kept.clone());
+                break;
+            }
+            Saving::GiveUp(memory) => {
+                if let Some((memory, index)) = memory.clone().claim(&kept)? {
+                    return Ok(Memory::Again(memory, index));
                 }
             }
         }
-        Memory::Kept(kept)
+    }
+    Ok(Memory::Kept(kept))
+}
+
+/// What an op of a checkpoint's part gives, where that is known or over: asked before it runs.
+pub(super) fn recalled(op: &str, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
+    let part = SAVING.with_borrow(|stack| match innermost(stack) {
+        Some((_, Saving::Collect(part, list))) => Some((part.clone(), part.is_over(list.len()))),
+        Some((_, Saving::Number(part))) => {
+            part.begins();
+            None
+        }
+        _ => None,
+    });
+    match part {
+        None => Ok(None),
+        Some((_, true)) => Err(Error::op("checkpoint", "the part has saved all that is read")),
+        Some((part, false)) => part.recalled(op, inputs),
+    }
+}
+
+/// Tells the checkpoint that runs a part for the first time what an op gave.
+pub(super) fn made(op: &str, inputs: &[&Tensor], result: &Tensor) -> Result<()> {
+    SAVING.with_borrow_mut(|stack| {
+        let Some((at, Saving::Number(part))) = innermost(stack) else { return Ok(()) };
+        let (part, outer) = (part.clone(), &mut stack[..at]);
+        part.made(op, inputs, result, &mut |kept| pack_within(outer, kept))
     })
+}
+
+/// The innermost checkpoint, and its place.
+fn innermost(stack: &[Saving]) -> Option<(usize, &Saving)> {
+    let decides = |(_, saving): &(usize, &Saving)| !matches!(saving, Saving::GiveUp(_));
+    stack.iter().enumerate().rev().find(decides)
+}
+
+/// Whether a part of a checkpoint runs again on this thread.
+pub(crate) fn is_running_again() -> bool {
+    let again = |saving: &Saving| matches!(saving, Saving::Collect(..));
+    SAVING.with_borrow(|stack| stack.iter().any(again))
 }
 
 /// Whether a checkpoint decides what becomes of tensors that are saved.
@@ -99,8 +179,8 @@ pub(super) fn is_in_checkpoint() -> bool {
     SAVING.with_borrow(|stack| stack.iter().any(decides))
 }
 
-/// Runs `f` with saved tensors treated like this; gives what was collected.
-pub(super) fn saving<T>(how: Saving, f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Kept>)> {
+/// Runs `f` with saved tensors treated like this; gives what was collected, also where it fails.
+pub(super) fn saving<T>(how: Saving, f: impl FnOnce() -> Result<T>) -> (Result<T>, Vec<Kept>) {
     /// Also where `f` panics.
     struct Pop;
     impl Drop for Pop {
@@ -111,13 +191,13 @@ pub(super) fn saving<T>(how: Saving, f: impl FnOnce() -> Result<T>) -> Result<(T
     }
     SAVING.with_borrow_mut(|stack| stack.push(how));
     let pop = Pop;
-    let result = f()?;
+    let result = f();
     let collected = SAVING.with_borrow_mut(|stack| match stack.last_mut() {
-        Some(Saving::Collect(list)) => std::mem::take(list),
+        Some(Saving::Collect(_, list)) => std::mem::take(list),
         _ => Vec::new(),
     });
     drop(pop);
-    Ok((result, collected))
+    (result, collected)
 }
 
 /// Where the gradient of a saved tensor goes, if it is differentiated itself.
@@ -130,7 +210,7 @@ enum History {
 }
 
 impl Kept {
-    fn of(tensor: &Tensor) -> Kept {
+    pub(super) fn of(tensor: &Tensor) -> Kept {
         Kept {
             storage: tensor.storage().clone(),
             layout: tensor.layout().clone(),
@@ -141,6 +221,32 @@ impl Kept {
 
     pub(super) fn shape(&self) -> &[usize] {
         self.layout.shape()
+    }
+
+    /// The memory that it lies in, and the version that this had.
+    pub(super) fn memory(&self) -> (&Arc<Storage>, u64) {
+        (&self.storage, self.version)
+    }
+
+    /// The tensor, without history, if nobody wrote to it since.
+    pub(super) fn tensor(&self, op: &str) -> Result<Tensor> {
+        self.check(op, "a kept result")?;
+        Ok(Tensor::plain(self.storage.clone(), self.layout.clone(), self.dtype))
+    }
+
+    fn check(&self, op: &str, which: &str) -> Result<()> {
+        let Kept { storage, layout, version, .. } = self;
+        if storage.version() == *version {
+            return Ok(());
+        }
+        let message = format!(
+            "backward needs {which} of shape {:?}, which was changed in place since (version {}, saved at {}); \
+             clone it before the change",
+            layout.shape(),
+            storage.version(),
+            version,
+        );
+        Err(Error::op(op, message))
     }
 
     /// Whether it lies in this memory.
@@ -179,7 +285,7 @@ impl Saved {
         let memory = match &history {
             // A leaf lives on anyway, and keeping it shows when it is changed in place.
             History::Input(Edge::Leaf(_)) => Memory::Kept(Kept::of(tensor)),
-            _ => pack(Kept::of(tensor)),
+            _ => pack(Kept::of(tensor))?,
         };
         Ok(Saved { memory, history })
     }
@@ -187,7 +293,7 @@ impl Saved {
     /// Saves a result of the node that saves it.
     pub(super) fn output(op: &str, tensor: &Tensor, slot: u32) -> Result<Saved> {
         check_mode(op, tensor)?;
-        let memory = pack(Kept::of(tensor));
+        let memory = pack(Kept::of(tensor))?;
         Ok(Saved { memory, history: History::Output(slot) })
     }
 
@@ -221,26 +327,10 @@ impl Saved {
         meta: Option<Arc<GradMeta>>,
         keep: bool,
     ) -> Result<Tensor> {
-        let again;
-        let kept = match &self.memory {
-            Memory::Kept(kept) => kept,
-            Memory::Again(part, index) => {
-                again = part.value(*index, keep)?;
-                &again
-            }
-        };
-        let Kept { storage, layout, dtype, version } = kept;
-        if storage.version() != *version {
-            let message = format!(
-                "backward needs {which} of shape {:?}, which was changed in place since (version {}, saved at {}); \
-                 clone it before the change",
-                layout.shape(),
-                storage.version(),
-                version,
-            );
-            return Err(Error::op(op, message));
-        }
-        let tensor = Tensor::plain(storage.clone(), layout.clone(), *dtype);
+        let kept = self.memory.kept(keep)?;
+        kept.check(op, which)?;
+        let Kept { storage, layout, dtype, .. } = kept;
+        let tensor = Tensor::plain(storage, layout, dtype);
         Ok(match meta {
             Some(meta) => tensor.with_meta(meta),
             None => tensor,

@@ -204,7 +204,8 @@ fn ranks(flags: &Flags) -> Result<Option<ProcessGroup>, Failure> {
 
 /// Tells what memory a run will need.
 fn tell(plan: Option<MemoryPlan>, device: Device, is_json: bool) -> Outcome {
-    let Some(MemoryPlan { weights, gradients, optimizer, activations, peak }) = plan else {
+    let Some(MemoryPlan { weights, gradients, optimizer, activations, offloaded, peak }) = plan
+    else {
         let what = "what memory this model or its quantized weights need is not known";
         return say(if is_json {
             json!({ "peak_bytes": null }).to_string()
@@ -218,12 +219,17 @@ fn tell(plan: Option<MemoryPlan>, device: Device, is_json: bool) -> Outcome {
             "gradients_bytes": gradients,
             "optimizer_bytes": optimizer,
             "activations_bytes": activations,
+            "offloaded_bytes": offloaded,
             "peak_bytes": peak,
         }));
     }
     let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let host = match offloaded {
+        0 => String::new(),
+        bytes => format!("; {} in the memory of the host", mib(bytes)),
+    };
     say(format_args!(
-        "memory on {device}: weights {}, gradients {}, optimizer {}, activations {}; at most {} at a time",
+        "memory on {device}: weights {}, gradients {}, optimizer {}, activations {}; at most {} at a time{host}",
         mib(weights),
         mib(gradients),
         mib(optimizer),

@@ -12,6 +12,21 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of bytes, with a unit or without.
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => 0,
+    };
+    let count: Option<usize> = digits.trim_end().parse().ok();
+    let found = count.and_then(|count| count.checked_mul(unit)).filter(|_| unit > 0);
+    found.ok_or_else(|| "must be a whole number of bytes, or of KiB, MiB or GiB".to_owned())
+}
+
 /// The device with this name, or the default.
 pub(super) fn device(name: Option<&str>) -> Result<Device, Failure> {
     let Some(name) = name else { return Ok(Device::default()) };

@@ -13,8 +13,9 @@ use genesis_kernel::ir::DType;
 
 use super::group::ProcessGroup;
 use super::parts::{PartGroups, whole_of};
+use super::uncounted::is_uncounted;
 use super::unit::{Groups, Unit, Whole};
-use crate::autograd::{Context, Function, Rebuilt, giving_up, no_grad};
+use crate::autograd::{Context, Function, Rebuilt, giving_up, is_running_again, no_grad};
 use crate::error::{Error, Result};
 use crate::nn::{
     Buffer, Cut, Layer, Module, Parameter, Replacement, Shard, Training, Visitor, VisitorMut,
@@ -211,9 +212,11 @@ impl<M: Module> FullyShard<M> {
             Ok(wholes)
         };
         let rebuilt = Rebuilt::new(Box::new(again));
-        let gather = Gather { unit: self.unit.clone(), rebuilt: rebuilt.clone() };
+        let counts = !is_uncounted();
+        let gather = Gather { unit: self.unit.clone(), rebuilt: rebuilt.clone(), counts };
         let wholes = gather.apply_many(&shards.iter().collect::<Vec<_>>())?;
-        self.unit.begin_neighbour(true)?;
+        // What runs again does so in a backward, from the last unit to the first.
+        self.unit.begin_neighbour(!is_running_again())?;
         let run = || self.with(&wholes, f);
         if self.options.reshard_after_forward { giving_up(&wholes, &rebuilt, run) } else { run() }
     }
@@ -278,6 +281,8 @@ fn is_flat(parameter: &Parameter) -> bool {
 struct Gather {
     unit: Arc<Unit>,
     rebuilt: Arc<Rebuilt>,
+    /// Whether this rank's gradients are added to those of the others.
+    counts: bool,
 }
 
 impl Function for Gather {
@@ -304,7 +309,11 @@ impl Function for Gather {
     fn backward(&self, ctx: &Context, grads: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         // All that reads whole parameters has run: it gave these gradients.
         self.rebuilt.forget();
-        self.unit.scatter(grads, ctx.needs_input_grad())
+        if self.counts {
+            return self.unit.scatter(grads, ctx.needs_input_grad());
+        }
+        let nothing = grads.iter().map(Tensor::zeros_like).collect::<Result<Vec<_>>>()?;
+        self.unit.scatter(&nothing, ctx.needs_input_grad())
     }
 }
 

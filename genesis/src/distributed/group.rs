@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use genesis_kernel::runtime::nccl::{Communicator, UniqueId};
+use genesis_kernel::runtime::nccl::{Communicator, UniqueId, nccl_version};
 use genesis_kernel::runtime::{Device, Stream};
 
 use super::host::Host;
+use super::meeting::{meet, open};
 use super::recorder::Recorder;
 use super::shared::{Backend, Shared};
 use super::store::Store;
@@ -55,15 +56,15 @@ impl Drop for Last {
 /// runs on a laptop.
 ///
 /// # Errors
-/// If what the launcher says makes no sense, the machine has fewer GPUs than ranks, NCCL is missing, or
-/// other ranks do not come within ten minutes.
+/// If what the launcher says makes no sense, the machine has fewer GPUs than ranks, NCCL is missing, another rank
+/// can't begin, or one does not come within ten minutes.
 pub fn init() -> Result<ProcessGroup> {
     let world = World::from_env()?;
     let device = match world.launcher {
-        None => Device::default(),
-        Some(_) => own_gpu(&world)?,
+        None => Ok(Device::default()),
+        Some(_) => own_gpu(&world),
     };
-    init_world(world, device)
+    begin(world, device)
 }
 
 /// [`init`] for a world and a device of one's own choice. Several ranks may be of processors: their collectives, over the
@@ -72,19 +73,41 @@ pub fn init() -> Result<ProcessGroup> {
 /// # Errors
 /// As [`init`].
 pub fn init_world(world: World, device: Device) -> Result<ProcessGroup> {
-    let is_alone = world.size == 1 && (world.launcher.is_none() || !device.is_cuda());
-    let (backend, store) = if is_alone {
-        (Backend::Alone, None)
-    } else {
-        let store = Store::new(&world)?;
-        let backend = match device.is_cuda() {
-            true => Backend::Nccl(join(&world, &store, device)?),
-            false => Backend::Host(Host::new(&world, "world", (world.rank, world.size))?),
-        };
-        (backend, Some(Arc::new(store)))
+    begin(world, Ok(device))
+}
+
+/// Joins the group of all, with a device or by telling the others why there is none.
+fn begin(world: World, device: Result<Device>) -> Result<ProcessGroup> {
+    let is_alone =
+        |device: Device| world.size == 1 && (world.launcher.is_none() || !device.is_cuda());
+    let (device, backend, store) = match device {
+        Ok(device) if is_alone(device) => (device, Backend::Alone, None),
+        Err(error) if world.size == 1 => return Err(error),
+        device => {
+            let device = device.and_then(usable);
+            let (store, device) = meet(&world, device)?;
+            let backend = match device.is_cuda() {
+                true => Backend::Nccl(open(&world, || join(&world, &store, device))?),
+                false => Backend::Host(Host::new(&world, "world", (world.rank, world.size))?),
+            };
+            (device, backend, Some(Arc::new(store)))
+        }
     };
     let (ranks, rank) = ((0..world.size).collect(), world.rank);
     ProcessGroup::over(world, "world".to_owned(), (ranks, rank), device, backend, store)
+}
+
+/// A device that is there; of a GPU NCCL too.
+fn usable(device: Device) -> Result<Device> {
+    if let Device::Cuda(number) = device {
+        let count = Device::cuda_count();
+        if number >= count {
+            let message = format!("there is no {device}, the machine has {count} GPUs");
+            return Err(Error::op("distributed", message));
+        }
+        nccl_version()?;
+    }
+    Ok(device)
 }
 
 /// The GPU of a local rank; the only one where the launcher shows each rank no other.

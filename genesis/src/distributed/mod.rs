@@ -20,6 +20,7 @@
 //! |---|---|
 //! | `world` | which process this is, by the variables of launchers |
 //! | `store` | keys and values that rank 0 holds, over TCP |
+//! | `meeting` | ranks wait for each other before they open communicators; one that can't says why |
 //! | `group`, `shared`, `collective` | a process group and its collectives: NCCL's on GPUs; a group of one process needs none |
 //! | `host` | collectives of processors, over the store |
 //! | `work` | a collective that runs beside what the current stream is given |
@@ -34,6 +35,7 @@
 //! | `parts` | the whole of a tensor's parts, and a part of a whole |
 //! | `checkpoint` | checkpoints in parts, read by any number of ranks |
 //! | `ordered` | sums in the order of ranks, for audits |
+//! | `uncounted` | forwards of ranks that have nothing to add |
 //!
 //! Collectives are called by all ranks of a group in the same order with equal shapes; with
 //! `GENESIS_CHECK_COLLECTIVES=1` that is checked before each, and the ranks that differ are named.
@@ -48,6 +50,7 @@ mod fully_shard;
 pub mod functional;
 mod group;
 mod host;
+mod meeting;
 mod mesh;
 mod ordered;
 mod parts;
@@ -57,6 +60,7 @@ mod shared;
 mod store;
 mod sync_batch_norm;
 mod tensor_parallel;
+mod uncounted;
 mod unit;
 mod watch;
 mod work;
@@ -82,6 +86,7 @@ pub use tensor_parallel::{
     vocab_parallel_cross_entropy,
 };
 pub(crate) use tensor_parallel::{shard_parameter, vocab_parallel_rows};
+pub(crate) use uncounted::uncounted;
 pub use work::Work;
 pub use world::World;
 pub use zero::ZeroOptimizer;

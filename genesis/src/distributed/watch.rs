@@ -17,7 +17,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Where a rank says that it waits in vain.
 const ALARM: &str = "alarm";
 /// The exit code of a rank that ends so.
-const STUCK: i32 = 75;
+pub(super) const STUCK: i32 = 75;
 
 /// Starts the thread; it ends with the group.
 pub(super) fn start(shared: &Arc<Shared>, store: Store) -> std::io::Result<()> {
@@ -116,7 +116,7 @@ fn report(group: &Shared, answers: &Answers, has_store: bool) -> String {
     lines.join("\n")
 }
 
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -36,6 +36,11 @@ impl Cut {
         Cut { block, chunk: BLOCKS * block, warps }
     }
 
+    /// Elements that a program works on at a time.
+    pub(crate) fn block(self) -> usize {
+        self.block
+    }
+
     /// Where the programs of each tensor begin, and how many there are.
     pub(crate) fn starts(self, tensors: &[Tensor]) -> Vec<i64> {
         let mut starts = vec![0];

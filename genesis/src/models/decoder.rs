@@ -6,6 +6,7 @@
 
 use super::attention::{Context, SelfAttention};
 use super::blueprint::Blueprint;
+use super::layer_checkpoints::LayerCheckpoints;
 use super::norm::Norm;
 use super::normed::Normed;
 use super::projection::Projection;
@@ -254,8 +255,9 @@ impl<B: Block> DecoderLm<B> {
 
     fn run(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let model = &self.model;
-        let rotations: Vec<Rotation> =
+        let rotations: Arc<[Rotation]> =
             model.ropes.iter().map(|rope| rope.of(tokens, pass)).collect::<Result<_>>()?;
+        let checkpoints = LayerCheckpoints::of(pass, &rotations);
         watch(model, || {
             let (is_first, is_last) = self.ends();
             let mut x = Residual::new(match is_first {
@@ -263,6 +265,11 @@ impl<B: Block> DecoderLm<B> {
                 false => tokens.clone(),
             });
             for layer in self.own_layers() {
+                if let Some(checkpoints) = &checkpoints {
+                    let first = |x: &Tensor| self.run_layer(layer, x, pass, &rotations);
+                    x = Residual::new(checkpoints.run(layer, &x.whole()?, first)?);
+                    continue;
+                }
                 let block = &model.layers[layer];
                 let next = model.layers.get(layer + 1).and_then(Block::deferred_norm);
                 x = block.forward(x, &Context { pass, rotations: &rotations, layer, next })?;
@@ -318,6 +325,23 @@ impl<B: Block> CausalLm for DecoderLm<B> {
             Pass::Whole | Pass::Packed(_) => self.run(tokens, pass),
             Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
         }
+    }
+
+    fn has_layers(&self) -> bool {
+        true
+    }
+
+    fn run_layer(
+        &self,
+        layer: usize,
+        x: &Tensor,
+        pass: &Pass<'_>,
+        rotations: &[Rotation],
+    ) -> Result<Tensor> {
+        let missing = || Error::op("run_layer", format!("there is no layer {layer}"));
+        let block = self.model.layers.get(layer).ok_or_else(missing)?;
+        let context = Context { pass, rotations, layer, next: None };
+        block.forward(Residual::new(x.clone()), &context)?.whole()
     }
 
     fn pack(&mut self) -> Result<()> {

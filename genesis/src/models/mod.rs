@@ -43,6 +43,7 @@ mod gemma3;
 mod gguf;
 pub mod gpt2;
 mod initial;
+mod layer_checkpoints;
 mod llama;
 mod load;
 mod loading;
@@ -76,6 +77,7 @@ pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, FeedForwardLayer, P
 pub use gemma2::{Gemma, SandwichBlock};
 pub use gpt2::Gpt2;
 pub use initial::{initialize, outline_of};
+pub use layer_checkpoints::checkpoint_layers;
 pub use llama::Llama;
 pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit, outline};
 pub use mlp::GatedMlp;
@@ -190,6 +192,26 @@ pub trait CausalLm: Module {
     ) -> Result<Option<Tensor>> {
         let _ = (tokens, pass, places, targets, reduction);
         Ok(None)
+    }
+
+    /// Whether its layers run one by one, so that [`checkpoint_layers`] has an effect.
+    fn has_layers(&self) -> bool {
+        false
+    }
+
+    /// The hidden states behind a layer, of those in front of it: `[.., tokens, C]` both.
+    ///
+    /// # Errors
+    /// If there is no such layer, the model is of a kind whose layers do not run by themselves, or as [`CausalLm::hidden`].
+    fn run_layer(
+        &self,
+        layer: usize,
+        x: &Tensor,
+        pass: &Pass<'_>,
+        rotations: &[Rotation],
+    ) -> Result<Tensor> {
+        let _ = (layer, x, pass, rotations);
+        Err(not_built("run_layer", &self.kind()))
     }
 
     /// Keeps this rank's heads, hidden channels and part of the vocabulary. Gives the names of parameters that are

@@ -1,6 +1,6 @@
 //! Queries and keys turned by the positions of their tokens.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use genesis_kernel::ir::DType;
 
@@ -22,14 +22,14 @@ pub struct Rotation {
     /// The factor of cosine and sine.
     factor: f64,
     /// Cosines and sines, `[tokens, 1, R / 2]` each, f32, once somebody needs them.
-    angles: OnceCell<[Tensor; 2]>,
+    angles: OnceLock<[Tensor; 2]>,
 }
 
 impl Rotation {
     /// The rotation of tokens at these positions.
     pub(super) fn new(positions: &Tensor, inv_freq: &Tensor, factor: f64) -> Rotation {
         let (positions, inv_freq) = (positions.clone(), inv_freq.clone());
-        Rotation { positions, inv_freq, factor, angles: OnceCell::new() }
+        Rotation { positions, inv_freq, factor, angles: OnceLock::new() }
     }
 
     fn angles(&self) -> Result<&[Tensor; 2]> {

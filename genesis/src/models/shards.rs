@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::attention::Context;
 use super::decoder::Block;
 use super::residual::Residual;
+use super::rotation::Rotation;
 use super::{CausalLm, KvShape, Pass, Stage, TensorParallel};
 use crate::distributed::{FullyShard, Sharding};
 use crate::error::{Error, Result};
@@ -34,6 +35,21 @@ impl<M: CausalLm> CausalLm for FullyShard<M> {
 
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         self.call(|model| model.hidden(tokens, pass))
+    }
+
+    fn has_layers(&self) -> bool {
+        self.inspect(CausalLm::has_layers)
+    }
+
+    fn run_layer(
+        &self,
+        layer: usize,
+        x: &Tensor,
+        pass: &Pass<'_>,
+        rotations: &[Rotation],
+    ) -> Result<Tensor> {
+        // Layers gather their own parameters; of the others they use none.
+        self.inspect(|model| model.run_layer(layer, x, pass, rotations))
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {

@@ -145,7 +145,7 @@ impl AdamWOptions {
     }
 }
 
-fn step(options: &AdamOptions, decoupled: bool, batch: &mut Batch<'_>) -> Result<()> {
+pub(super) fn step(options: &AdamOptions, decoupled: bool, batch: &mut Batch<'_>) -> Result<()> {
     let (beta1, beta2) = options.betas;
     let has_top = options.amsgrad;
     batch.needs_states(2 + usize::from(has_top))?;

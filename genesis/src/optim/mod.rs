@@ -5,12 +5,15 @@
 //! AdamW, RMSprop, Adagrad and Lion, however many parameters there are, and three for LAMB. Adafactor and
 //! Muon need sums over rows and matrix products of each parameter and are made of tensor ops.
 //!
+//! [`AdamW8bit`] is AdamW with a quarter of its state: moments of 8 bits.
+//!
 //! Parameters of 16 bits have a copy in f32 that is stepped, and the rest of their state is in f32 too.
 //! Updates bump the version of a parameter, so a backward that still needs the old values says so.
 
 mod adafactor;
 mod adagrad;
 mod adam;
+mod adamw_8bit;
 mod clip;
 mod ema;
 mod group;
@@ -29,6 +32,7 @@ use crate::tensor::Tensor;
 pub use adafactor::{Adafactor, AdafactorOptions};
 pub use adagrad::{Adagrad, AdagradOptions};
 pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
+pub use adamw_8bit::{AdamW8bit, AdamW8bitOptions};
 pub(crate) use clip::unscale;
 pub use clip::{clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, total_norm};
 pub use ema::Ema;

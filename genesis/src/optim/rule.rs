@@ -243,6 +243,11 @@ impl Batch<'_> {
         Cut::new(self.members[0].weight.device(), self.dtypes()[1].bytes())
     }
 
+    /// Elements that a program steps at a time.
+    pub(super) fn block(&self) -> usize {
+        self.cut().block()
+    }
+
     /// The weights, for their sizes.
     pub(super) fn weights(&self) -> Vec<Tensor> {
         self.members.iter().map(|member| member.weight.clone()).collect()

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use genesis::distributed::{
-    DdpOptions, DeviceMesh, DistributedDataParallel, ProcessGroup, ReduceOp, init,
+    DdpOptions, DeviceMesh, DistributedDataParallel, ProcessGroup, ReduceOp, World, init,
+    init_world,
 };
 use genesis::nn::{Linear, Module};
 use genesis::optim::{Optimizer, Sgd, SgdOptions};
@@ -15,6 +16,14 @@ use super::common::{group, read};
 fn own(rank: usize, dtype: DType, device: Device) -> Result<Tensor> {
     let values: Vec<f32> = (0..6).map(|i| (i + 10 * rank) as f32).collect();
     Tensor::from_slice_on(&values, &[6], device)?.to_dtype(dtype)
+}
+
+#[test]
+#[ignore = "a rank, which `distributed::a_rank_that_can_not_begin_ends_the_others_with_its_name` starts"]
+fn one_can_not_begin() -> Result<()> {
+    let world = World::from_env()?;
+    let device = if world.rank == 1 { Device::Cuda(99) } else { Device::Cpu };
+    init_world(world, device).map(drop)
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use genesis::amp::{self, Autocast, GradScaler, GradScalerOptions, autocast};
 use genesis::autograd::{
-    self, BackwardOptions, GradCheck, GradOptions, after_backward, checkpoint, checkpoint_many,
-    detect_anomaly, gradcheck, gradgradcheck,
+    self, BackwardOptions, CheckpointPolicy, GradCheck, GradOptions, KeepBudget, KeptResults,
+    after_backward, checkpoint, checkpoint_many, checkpoint_with, detect_anomaly, gradcheck,
+    gradgradcheck, save_on_cpu,
 };
 use genesis::optim::schedule::{self, LrScheduler, Plateau, PlateauMode, Schedule};
 use genesis::optim::*;
@@ -20,6 +21,7 @@ structures! {
     SgdOptions { lr, momentum, dampening, weight_decay, nesterov, maximize, master }
     AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master }
     AdamWOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master }
+    AdamW8bitOptions { lr, betas, eps, weight_decay, least, maximize, master }
     AdafactorOptions { lr, beta2_decay, eps1, eps2, d, weight_decay, maximize, master }
     AdagradOptions { lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, master }
     LambOptions { lr, betas, eps, weight_decay, maximize, master }
@@ -165,6 +167,7 @@ fn optimizers(rows: &mut Vec<Row>) {
     row("Sgd", steps::<SgdOptions>);
     row("Adam", steps::<AdamOptions>);
     row("AdamW", steps::<AdamWOptions>);
+    row("AdamW8bit", steps::<AdamW8bitOptions>);
     row("Adafactor", steps::<AdafactorOptions>);
     row("Adagrad", steps::<AdagradOptions>);
     row("Lamb", steps::<LambOptions>);
@@ -301,6 +304,16 @@ fn gradients(rows: &mut Vec<Row>) {
             x => Ok(vec![f(x)?, x[0].clone()]),
         };
         let out = checkpoint_many(many, &inputs)?;
+        out.iter().try_for_each(|y| y.sum()?.backward())?;
+        done(Ok(out))
+    });
+    row("checkpoint_with", |g| {
+        let (f, [x, y]) = (formula(g.below(5)), [g.tensor(), g.tensor()]);
+        let budget = (g.below(2) == 0).then(|| KeepBudget::new(g.below(1 << 12)));
+        let keep = if g.below(3) > 0 { KeptResults::Products } else { KeptResults::Nothing };
+        let part = move |x: &[Tensor]| Ok(vec![f(x)?, x[0].matmul(&x[1])?]);
+        let policy = CheckpointPolicy { keep, budget };
+        let out = save_on_cpu(|| checkpoint_with(part, &[&x, &y], &policy))?;
         out.iter().try_for_each(|y| y.sum()?.backward())?;
         done(Ok(out))
     });

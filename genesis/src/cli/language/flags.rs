@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::cli::values::positive;
+use crate::cli::values::{bytes, positive};
 
 /// Flags of a run; a key of --config has the name of a flag.
 #[derive(clap::Args, Serialize)]
@@ -122,6 +122,18 @@ pub(super) struct Flags {
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) dora: bool,
+    /// Keep the input of each layer until its backward (block), or its products too, and compute the rest again.
+    #[arg(long, value_parser = ["block", "products"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) checkpoint: Option<String>,
+    /// The bytes of products that --checkpoint products keeps, such as 512MiB; all of them without it.
+    #[arg(long, value_parser = bytes)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) checkpoint_budget: Option<usize>,
+    /// Let what is kept for a backward wait in pinned memory of the host.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) offload: bool,
     /// Steps between evaluations; an epoch without it.
     #[arg(long, value_parser = positive)]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,9 @@
 //! update        weights, optimizer, gradients of all parameters, one more of the embedding
 //! ```
 //!
+//! With checkpoints of layers that is, of each layer, what is kept of it, and beside it in the backward all that the layer
+//! at work saves.
+//!
 //! A layer saves of N tokens, C channels, I of the feed-forward layer, H heads of D and G of keys, T tokens a sample:
 //!
 //! ```text
@@ -17,6 +20,9 @@
 //! queries, keys and values as they are multiplied, and what is seen     4 N H D + N G D
 //! scores and weights of attention, where it is made of ops     2 H T^2 + T^2 / 4 for each sample
 //! ```
+//!
+//! A checkpoint keeps the N C in front of it, and of products N (H D + 2 G D + C + 2 I); the last product of a layer is not
+//! read again.
 //!
 //! The samples of the batches of an epoch are known, so that the largest batch is.
 
@@ -29,7 +35,7 @@ use genesis_kernel::tuning::logits::logit_rows;
 use super::batch::{Rows, Sharing, TokenBatch};
 use super::encoder::Encoder;
 use super::lesson::{Lesson, Source};
-use super::options::{BaseWeights, Options, Precision};
+use super::options::{BaseWeights, LayerKeeps, Options, Precision};
 use super::preference::PairBatch;
 use super::start::Start;
 use crate::error::{Error, Result};
@@ -41,7 +47,7 @@ use crate::tensor::Tensor;
 ///
 /// # Numerics
 /// Within 5 % of the peak that is measured on the CPU, of Llama, Mistral, Qwen2 and Qwen3, with all weights trained or
-/// adapters in f32, with DoRA or without; an estimate elsewhere. What evaluations, prompts and dropout take is not counted.
+/// adapters in f32, with DoRA or without, and with checkpoints of layers in f32; an estimate elsewhere. What evaluations, prompts and dropout take is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPlan {
     /// The weights, those of adapters included.
@@ -52,6 +58,8 @@ pub struct MemoryPlan {
     pub optimizer: usize,
     /// The most that a forward and backward holds beside weights and optimizer.
     pub activations: usize,
+    /// Of what a forward saves, what waits in the memory of the host.
+    pub offloaded: usize,
     /// The most at a time.
     pub peak: usize,
 }
@@ -77,7 +85,7 @@ pub fn plan_memory(
         Some(_) => batches::<PairBatch>(&start, options)?,
     };
     let model = Shapes::of(start, options, device)?;
-    let plans = batches.iter().map(|batch| model.plan(batch, options.accumulate));
+    let plans = batches.iter().map(|batch| model.plan(batch, options));
     Ok(plans.max_by_key(|plan| plan.peak))
 }
 
@@ -151,6 +159,7 @@ struct Shapes {
 struct AdapterShapes {
     /// Of all products: the ranks, and the outputs where rows have magnitudes.
     ranks: usize,
+    outputs: usize,
     turned: usize,
 }
 
@@ -241,10 +250,59 @@ impl Shapes {
             narrow += queries + keys;
             wide += n * (heads + kv_heads);
         }
-        if let Some(AdapterShapes { ranks, turned }) = self.adapters {
+        if let Some(AdapterShapes { ranks, turned, .. }) = self.adapters {
             narrow += n * (ranks + turned) / self.layers.max(1);
         }
         bytes + 4 * (wide + 2 * n) + self.width() * narrow
+    }
+
+    /// What is saved of all layers by the end of a forward, in bytes; what of the last of them; and what of that the layer
+    /// saves itself.
+    fn kept(&self, batch: &Extents, options: &Options) -> [usize; 3] {
+        let saved = self.saved(batch);
+        let Some(keeps) = options.checkpoint else { return [self.layers * saved, saved, saved] };
+        let input = 4 * batch.tokens * self.channels;
+        let mut kept = [self.layers * input, input, input];
+        if keeps == LayerKeeps::Block {
+            return kept;
+        }
+        let of_layer = self.width() * batch.tokens;
+        let shared = match &self.adapters {
+            // Gates and what they open; behind adapters there are sums.
+            None => of_layer * (self.kv_heads * self.head_dim + 2 * self.hidden),
+            Some(adapters) => of_layer * adapters.ranks / self.layers.max(1),
+        };
+        let mut left = options.checkpoint_budget.unwrap_or(usize::MAX);
+        let products = self.products(batch);
+        for layer in 0..self.layers {
+            let before = left;
+            for bytes in &products {
+                left = left.checked_sub(*bytes).unwrap_or(left);
+            }
+            let own = before - left;
+            kept[0] += own;
+            if layer + 1 == self.layers {
+                kept[1] += own;
+                kept[2] += own.min(shared);
+            }
+        }
+        kept
+    }
+
+    /// The results of the products of a layer that checkpoints keep, in bytes, in the order in which they are computed.
+    fn products(&self, batch: &Extents) -> Vec<usize> {
+        let Shapes { channels, hidden, heads, kv_heads, head_dim, .. } = *self;
+        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let outputs = [queries, keys, keys, channels, hidden, hidden];
+        let one = |output: usize| self.width() * batch.tokens * output;
+        match self.adapters {
+            None => outputs.map(one).into(),
+            // The product, and both of the update, of each that is adapted.
+            Some(AdapterShapes { outputs: adapted, ranks, .. }) => {
+                let updates = (adapted + ranks) / self.layers.max(1);
+                outputs.into_iter().chain([updates]).map(one).collect()
+            }
+        }
     }
 
     /// Bytes of an element of a product.
@@ -265,24 +323,35 @@ impl Shapes {
         width * (rows * v + m * channels) + self.head + copies
     }
 
-    fn plan(&self, batch: &Extents, accumulate: usize) -> MemoryPlan {
+    fn plan(&self, batch: &Extents, options: &Options) -> MemoryPlan {
         let Shapes { weights, trained: gradients, channels, .. } = *self;
         let optimizer = 2 * gradients;
         let (n, m, width) = (batch.tokens, batch.learned, self.width());
-        let saved = self.saved(batch);
+        let (saved, accumulate) = (self.saved(batch), options.accumulate);
+        let [kept, kept_of_one, shared] = self.kept(batch, options);
         // Embedded tokens, chosen rows in front of the head, cosines and sines.
         let first = if self.adapters.is_some() { 0 } else { 4 * n * channels };
-        let rest = first + width * m * channels + 4 * n * self.head_dim + self.copies;
-        let all = self.layers * saved + rest;
+        let rest = first + width * m * channels + 4 * n * self.head_dim;
+        // A layer that runs again casts its matrices again, which nobody keeps.
+        let (copies, copies_of_one) = match options.checkpoint {
+            None => (self.copies, self.copies),
+            Some(_) => (self.copies, self.copies / self.layers.max(1)),
+        };
+        let offloaded = match options.offload && !self.is_cpu {
+            true => kept.saturating_sub(2 * kept_of_one),
+            false => 0,
+        };
+        let all = kept - offloaded + rest + copies;
+        let last = kept - offloaded + rest + copies_of_one + saved - shared;
         let backward = width * n * self.hidden * 2;
         let earlier = if accumulate > 1 { gradients } else { 0 };
         let at_loss = all + earlier + self.of_loss(m);
-        let at_last = all + earlier + backward + self.head;
+        let at_last = last + earlier + backward + self.head;
         let others = gradients.saturating_sub(self.layer + self.embedding);
-        let at_first = others + saved + rest + backward;
+        let at_first = others + saved + rest + copies_of_one + backward;
         let at_norms = match &self.adapters {
             // The weight with its update, beside what both are made of.
-            Some(AdapterShapes { turned: 1.., .. }) => all + 3 * self.largest,
+            Some(AdapterShapes { turned: 1.., .. }) => last + 3 * self.largest,
             _ => 0,
         };
         let activations = [at_loss, at_last, at_first, at_norms].into_iter().max();
@@ -291,7 +360,7 @@ impl Shapes {
         // Tokens, positions, places and targets, i64.
         let data = accumulate * 16 * (n + m);
         let peak = weights + optimizer + data + activations.max(at_update);
-        MemoryPlan { weights, gradients, optimizer, activations, peak }
+        MemoryPlan { weights, gradients, optimizer, activations, offloaded, peak }
     }
 }
 
@@ -305,6 +374,6 @@ impl AdapterShapes {
         let turned = if dora { outputs } else { 0 };
         let elements: usize =
             found.iter().map(|(_, own)| own.lora_a.numel() + own.lora_b.numel()).sum();
-        (AdapterShapes { ranks, turned }, 4 * (elements + turned))
+        (AdapterShapes { ranks, outputs, turned }, 4 * (elements + turned))
     }
 }

@@ -38,6 +38,16 @@ pub enum BaseWeights {
     Int4,
 }
 
+/// What is kept of a layer until its backward; the rest is computed again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerKeeps {
+    /// The hidden states in front of it.
+    Block,
+    /// The results of products too.
+    Products,
+}
+
 /// What an exported model is saved in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -144,6 +154,15 @@ pub struct Options {
     /// Whether adapters train the lengths of rows apart from their directions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dora: bool,
+    /// What is kept of a layer until its backward, which computes the rest again; all without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<LayerKeeps>,
+    /// The bytes of products that are kept by `checkpoint = products`; all of them without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_budget: Option<usize>,
+    /// Whether what is kept for a backward waits in pinned memory of the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offload: bool,
     /// Pairs of answers are learned, not texts (*DPO*): how much a model that goes away from the first one loses for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta: Option<f64>,
@@ -235,6 +254,9 @@ impl Options {
             lora_targets: LoraOptions::default().targets,
             lora_base: BaseWeights::Whole,
             dora: false,
+            checkpoint: None,
+            checkpoint_budget: None,
+            offload: false,
             beta: None,
             label_smoothing: None,
             eval_every: None,

@@ -17,6 +17,7 @@ use super::batch::{Rows, Sharing, TokenBatch};
 use super::encoder::Encoder;
 use super::evaluate::{self, Evaluation};
 use super::export::export;
+use super::keeping::Keeping;
 use super::lesson::{Lesson, Lessons, Source};
 use super::options::Options;
 use super::preference::PairBatch;
@@ -25,7 +26,7 @@ use super::rates::Rates;
 use super::records::{Progress, Records};
 use super::schedule::LearningRate;
 use super::start::Start;
-use super::step::learn;
+use super::step::{How, learn};
 use super::whole::{Trained, parts_of_model, parts_of_state};
 use crate::data::DataLoader;
 use crate::distributed::outermost;
@@ -132,6 +133,7 @@ struct Run<'o, L> {
     train: Arc<DataLoader<L>>,
     test: Option<DataLoader<L>>,
     optimizer: AdamW,
+    keeping: Keeping,
     lr: LearningRate,
     checkpoints: Option<Checkpoints>,
     records: Records,
@@ -156,7 +158,7 @@ impl<'o, L: Lesson> Run<'o, L> {
         session: Session,
         watch: Watch<'_>,
     ) -> Result<Run<'o, L>> {
-        options.check()?;
+        options.check_for(&*start.model)?;
         let Session { resume, overwrite } = session;
         let out = options.out.as_ref().filter(|_| start.is_writer());
         let output = Output { out: out.map(PathBuf::as_path), resume, overwrite };
@@ -189,6 +191,7 @@ impl<'o, L: Lesson> Run<'o, L> {
         let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
         let mut run = Run {
             optimizer: optimizer(&*start.model, options)?,
+            keeping: Keeping::of(options),
             lr: options.learning_rates(steps),
             checkpoints: out.map(open).transpose()?,
             records: Records::default(),
@@ -280,6 +283,10 @@ impl<'o, L: Lesson> Run<'o, L> {
                 "prompt_tokens",
                 "save_dtype",
                 "tensorboard",
+                // Gradients are the same, whatever is kept and wherever.
+                "checkpoint",
+                "checkpoint_budget",
+                "offload",
                 // Any ranks go on with what others wrote.
                 "dp",
                 "fsdp",
@@ -360,10 +367,10 @@ impl<'o, L: Lesson> Run<'o, L> {
     fn train_on(&mut self, batches: &[L], watch: Watch<'_>) -> Result<()> {
         let lr = self.lr.at(self.step);
         self.optimizer.set_lr(lr);
-        let Options { clip, .. } = *self.options;
-        let half = self.options.autocast();
+        let (half, clip) = (self.options.autocast(), self.options.clip);
+        let how = How { half, clip, keeping: &self.keeping };
         let (model, optimizer) = (&self.start.model, &mut self.optimizer);
-        let trained = learn(model, optimizer, batches, (half, clip), self.ranks.as_ref())
+        let trained = learn(model, optimizer, batches, &how, self.ranks.as_ref())
             .map_err(|error| named_step(error, self.step + 1))?;
         self.step += 1;
         self.losses.push(trained.loss);

@@ -9,9 +9,10 @@ use genesis_kernel::runtime::Device;
 use serde::{Deserialize, Serialize};
 
 use super::batch::TokenBatch;
+use super::keeping::Keeping;
 use super::loss::{in_half, loss_of_hidden};
 use crate::autograd::no_grad;
-use crate::distributed::{Pipeline, ProcessGroup, ReduceOp};
+use crate::distributed::{Pipeline, ProcessGroup, ReduceOp, uncounted};
 use crate::error::{Error, Result};
 use crate::models::{CausalLm, Pass};
 use crate::tensor::Tensor;
@@ -54,16 +55,16 @@ impl Stages {
         !self.training.is_first() && self.shared.iter().any(|shared| shared == name)
     }
 
-    /// The forward and backward of all batches of a step; `loss` makes of hidden states, on the last stage, what is gone
+    /// The forward and backward of all batches of a step, of which some count nothing; `loss` makes of hidden states, on the last stage, what is gone
     /// backward from.
     pub(super) fn step(
         &self,
         model: &Arc<dyn CausalLm>,
-        own: &[&TokenBatch],
-        half: Option<DType>,
+        (own, counts): (&[&TokenBatch], &[bool]),
+        (half, keeping): (Option<DType>, &Keeping),
         loss: impl Fn(&Tensor, usize) -> Result<Tensor>,
     ) -> Result<()> {
-        let forward = forward(model, own, half);
+        let forward = forward(model, (own, counts), (half, keeping));
         self.training.step_sum(own.len(), |at| Ok(own[at].tokens.clone()), forward, loss)?;
         Ok(())
     }
@@ -75,9 +76,10 @@ impl Stages {
         batch: &TokenBatch,
         half: Option<DType>,
     ) -> Result<f64> {
-        let own = [batch];
+        let (own, counts) = ([batch], [true]);
         let loss = |y: &Tensor, _: usize| loss_of_hidden(model, y, batch, half);
-        let forward = forward(model, &own, half);
+        let keeping = Keeping::default();
+        let forward = forward(model, (&own, &counts), (half, &keeping));
         let losses = self.evaluation.infer(1, |_| Ok(batch.tokens.clone()), forward, loss)?;
         losses.first().map_or(Ok(0.0), Tensor::item)
     }
@@ -157,13 +159,15 @@ impl Stages {
 /// What a stage computes: batches come one after the other.
 fn forward<'a>(
     model: &'a Arc<dyn CausalLm>,
-    own: &'a [&'a TokenBatch],
-    half: Option<DType>,
+    (own, counts): (&'a [&'a TokenBatch], &'a [bool]),
+    (half, keeping): (Option<DType>, &'a Keeping),
 ) -> impl Fn(&Tensor) -> Result<Tensor> + 'a {
     let next = Cell::new(0);
     move |x| {
         let at = next.replace(next.get() + 1);
-        in_half(half, || model.hidden(x, &Pass::Packed(&own[at].packed)))
+        let run = || model.hidden(x, &Pass::Packed(&own[at].packed));
+        let run = || keeping.run(model, || in_half(half, run));
+        if counts[at] { run() } else { uncounted(run) }
     }
 }
 

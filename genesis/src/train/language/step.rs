@@ -6,6 +6,7 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 
 use super::batch::TokenBatch;
+use super::keeping::Keeping;
 use super::lesson::{Lesson, Preferences};
 use super::loss::loss_of_hidden;
 use super::ranks::Ranks;
@@ -42,7 +43,16 @@ pub fn train_step(
     half: Option<DType>,
     clip: f64,
 ) -> Result<Trained> {
-    learn(model, optimizer, batches, (half, clip), None)
+    learn(model, optimizer, batches, &How { half, clip, keeping: &Keeping::default() }, None)
+}
+
+/// How a step is made.
+pub(super) struct How<'k> {
+    /// What products are computed in, where that is not the dtype of the weights.
+    pub(super) half: Option<DType>,
+    /// The largest joint norm of gradients; 0 clips nothing.
+    pub(super) clip: f64,
+    pub(super) keeping: &'k Keeping,
 }
 
 /// [`train_step`] of any batches, by the mean over what they count; on several ranks each takes its own of them.
@@ -50,7 +60,7 @@ pub(super) fn learn<L: Lesson>(
     model: &Arc<dyn CausalLm>,
     optimizer: &mut dyn Optimizer,
     batches: &[L],
-    (half, clip): (Option<DType>, f64),
+    how: &How<'_>,
     ranks: Option<&Ranks>,
 ) -> Result<Trained> {
     let count: usize = batches.iter().map(L::count).sum();
@@ -58,8 +68,8 @@ pub(super) fn learn<L: Lesson>(
         return Err(Error::op("train", "no token of the step is learned"));
     }
     optimizer.zero_grad();
-    let (losses, preferences) = backward(model, batches, (half, count), ranks)?;
-    let most = if clip > 0.0 { clip } else { f64::MAX };
+    let (losses, preferences) = backward(model, batches, (how, count), ranks)?;
+    let most = if how.clip > 0.0 { how.clip } else { f64::MAX };
     let grad_norm = match ranks {
         Some(ranks) => {
             let norm = ranks.grad_norm(&**model, optimizer.parameters())?;
@@ -95,13 +105,15 @@ pub(super) fn learn<L: Lesson>(
 fn backward<L: Lesson>(
     model: &Arc<dyn CausalLm>,
     batches: &[L],
-    (half, count): (Option<DType>, usize),
+    (how, count): (&How<'_>, usize),
     ranks: Option<&Ranks>,
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let How { half, keeping, .. } = *how;
     let own = turns::own(batches, ranks);
     let (mut losses, mut preferences) = (Vec::with_capacity(own.len()), Vec::new());
     if let Some((ranks, stages)) = ranks.and_then(|ranks| Some((ranks, ranks.stages.as_ref()?))) {
         let tokens: Vec<&TokenBatch> = own.iter().map(|own| own.batch.tokens()).collect();
+        let counts: Vec<bool> = own.iter().map(Own::counts).collect();
         let found = RefCell::new(Vec::new());
         let loss = |hidden: &Tensor, at: usize| {
             let loss = loss_of_hidden(model, hidden, tokens[at], half)?.div_scalar(count as f64)?;
@@ -109,12 +121,12 @@ fn backward<L: Lesson>(
             found.borrow_mut().push(loss.detach());
             ranks.scaled(loss)
         };
-        ranks.reduced(|| stages.step(model, &tokens, half, loss))?;
+        ranks.reduced(|| stages.step(model, (&tokens, &counts), (half, keeping), loss))?;
         stages.sum_shared(&**model)?;
         return Ok((found.into_inner(), preferences));
     }
     let mut measure = |own: &Own<'_, L>| {
-        let measured = own.batch.measure(model, half)?;
+        let measured = own.run(|| keeping.run(model, || own.batch.measure(model, half)))?;
         let loss = own.weighted(measured.loss.div_scalar(count as f64)?)?;
         losses.push(loss.detach());
         preferences.extend(measured.preferences);
