@@ -97,7 +97,7 @@ messages! {
     REFERENCE: "references are not part of the kernel language", "tiles, scalars and pointers are copied: leave out the `&`";
     DEREFERENCE: "pointers are read by `load`", "write `load(ptr)` or `load(ptr, mask)`";
     STRUCT: "struct literals are not part of the kernel language", "use separate variables or a tuple";
-    INDEX: "tiles can't be indexed", "load what you need with pointers or a view, or reduce: `sum(where_(i == k, x, 0.0), 0)`";
+    INDEX: "tiles can't be indexed", "take one element with `element(x, [i, j])`, or load what you need with pointers or a view";
     STRING: "strings are not part of the kernel language", "they stand in `device_print!`, `device_assert!`, `static_assert!` and `inline_asm!` only";
     CHAR: "characters are not part of the kernel language", "write the number: `65`";
     ASYNC: "`@` is not part of the kernel language", "loads run ahead by themselves: `range(..).stages(n)`";
@@ -105,7 +105,7 @@ messages! {
     UNSAFE_DEVICE: "a device function can't be `unsafe`", "remove the word; a kernel that calls what nothing checks is declared `unsafe fn`, and its launch is `unsafe`";
     IF_LET: "`let` in a condition is not part of the kernel language", "write `if` with a `bool`";
     REPEAT: "`[x; n]` is not part of the kernel language", "make a tile with `full::<f32, N>(x)`";
-    ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)` and `permute(x, [1, 0])`";
+    ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)`, `element(x, [i, j])` and `permute(x, [1, 0])`";
     EXPRESSION: "this is not part of the kernel language", "see the list of the language's functions in the documentation of `genesis_kernel::lang`";
     FIELD: "values in a kernel have no named fields", "parts of a tuple are `.0` and `.1`; extents of a view are `view.dim(0)`";
     MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!`, `static_assert!` and `inline_asm!`";

@@ -1,4 +1,9 @@
-//! `gather(x, index, axis)`: elements along an axis, at places that are computed.
+//! `gather(x, index, axis)`: elements along an axis, at places that are computed; and `element(x, [i, j])`, which gathers
+//! along one axis after the other until one element is left:
+//!
+//! ```text
+//! f32[4x8]   gather 1 by j : f32[4x1]   gather 0 by i : f32[1x1]   reshape : f32
+//! ```
 
 use crate::diag::Diagnostic;
 use crate::ir::Shape;
@@ -27,6 +32,24 @@ pub(super) fn gather(lower: &mut Lower, call: &Call) -> Res {
         return Err(mismatch(lower, call, [from, at], axis));
     }
     let value = lower.build().gather(x, index, axis);
+    Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
+}
+
+/// `element(x, coordinates)`
+pub(super) fn element(lower: &mut Lower, call: &Call) -> Res {
+    let (mut value, soft) = lower.number("`element`", &call.args[0])?;
+    let mut shape = lower.func.tile(value).shape;
+    if shape.is_scalar() {
+        let found = lower.describe(&call.args[0].val);
+        return Err(lower.error(call.span, format!("`element` needs a tile, this is {found}")));
+    }
+    let at = lower.coordinates("tile", &call.args[1], shape.rank())?;
+    for axis in (0..shape.rank()).rev() {
+        shape = shape.without(axis).with(axis, 1);
+        let index = lower.build().broadcast(at[axis], shape);
+        value = lower.build().gather(value, index, axis);
+    }
+    let value = lower.build().reshape(value, Shape::SCALAR);
     Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
 }
 

@@ -39,7 +39,7 @@ pub(super) fn load(lower: &mut Lower, call: &Call) -> Res {
             .error(call.span, message)
             .help("write one extent for each axis, 1 for a unit axis"));
     }
-    let coords = lower.coordinates(&call.args[1], rank)?;
+    let coords = lower.coordinates("view", &call.args[1], rank)?;
     let mut builder = lower.build();
     builder.cache = cache_of(call);
     Ok(Val::Ir(builder.view_load(view, &coords, shape)))
@@ -50,7 +50,7 @@ pub(super) fn store(lower: &mut Lower, call: &Call) -> Res {
     lower.refuse_in_combine(call.span, "`store`")?;
     let (view, dtype, rank) = lower.view(call)?;
     lower.refuse_readonly(view, &call.args[0])?;
-    let coords = lower.coordinates(&call.args[1], rank)?;
+    let coords = lower.coordinates("view", &call.args[1], rank)?;
     let operand = &call.args[2];
     let value = lower.view_value(operand, dtype, rank)?;
     let mut builder = lower.build();
@@ -67,14 +67,20 @@ impl Lower {
         })
     }
 
-    fn coordinates(&mut self, operand: &Operand, rank: usize) -> Res<Vec<Value>> {
+    /// One scalar for each axis of a view or a tile.
+    pub(super) fn coordinates(
+        &mut self,
+        what: &str,
+        operand: &Operand,
+        rank: usize,
+    ) -> Res<Vec<Value>> {
         let parts = match &operand.val {
             Val::Array(parts) | Val::Tuple(parts) => parts.clone(),
             val => vec![val.clone()],
         };
         if parts.len() != rank {
             let message =
-                format!("the view has {rank} axes, {} coordinates are given", parts.len());
+                format!("the {what} has {rank} axes, {} coordinates are given", parts.len());
             return Err(self.error(operand.span(), message));
         }
         let expr = operand.expr;

@@ -193,6 +193,42 @@ fn three_axes_and_loops_are_gathered() {
     assert_eq!(y[96..], moved);
 }
 
+/// Elements of a matrix, a row and a cube, one of them where there is none.
+#[kernel]
+fn elements<T: Number, const M: usize, const N: usize>(x: Ptr<T>, y: PtrMut<T>, i: i64, j: i64) {
+    let v = load(x + (arange::<M>().col() * N + arange::<N>().row()));
+    store(y, element(v, [i, j]));
+    store(y + 1, element(load(x + arange::<N>()), [j]) + element(v, [0, 0]));
+    store(y + 2, element(v.expand_dims(1), [i, 0, j - 1]));
+    store(y + 3, element(v, [i, j - 100]));
+    store(y + 4, element(v + element(v, [1, 1]), [M - 1, N - 1]));
+}
+
+#[test]
+fn an_element_is_taken() {
+    for dtype in [DType::F32, DType::I8, DType::F16, DType::I64] {
+        for [m, n] in [[2_usize, 3], [8, 16], [16, 64]] {
+            let x = different(dtype, m * n);
+            let (i, j) = (m - 1, n / 2);
+            let scalar = |v: usize| InterpArg::Scalar(Scalar::int(DType::I64, v as i64));
+            let args =
+                vec![InterpArg::Buffer(dtype, x.clone()), written(dtype, 5), scalar(i), scalar(j)];
+            let consts = [m as i64, n as i64];
+            let memory = everywhere(program_of(&elements::KERNEL, &[dtype], &consts, args));
+            let size = dtype.bytes();
+            let at = |i: usize, j: usize| &x[(i * n + j) * size..][..size];
+            let found: Vec<&[u8]> = memory[1].chunks(size).collect();
+            assert_eq!((found[0], found[2]), (at(i, j), at(i, j - 1)), "{dtype}");
+            assert_eq!(found[3], vec![0; size], "{dtype}");
+            if dtype == DType::I64 {
+                let sums = numbers::<i64>(&memory[1]);
+                assert_eq!((sums[1], sums[4]), ((j + 2) as i64, (m * n + n + 2) as i64));
+            }
+        }
+    }
+    assembles(&elements::KERNEL, &[DType::F32], &[16, 64]);
+}
+
 /// Swaps of every second element, of a tile whose extent is no power of two.
 #[kernel]
 fn swaps<T: Number, const N: usize>(x: PtrMut<T>, old: PtrMut<T>) {

@@ -3,7 +3,7 @@
 use super::super::operators::Values;
 use super::super::reduce::{HasAxis, Scannable};
 use super::super::shape::DropAxis;
-use super::super::{Axis, Bool, Dim, Element, Int, Logic, Number, One, Shape, Tile, typed};
+use super::super::{Axis, Bool, Dim, Element, Int, Logic, Number, One, Rank, Shape, Tile, typed};
 
 macro_rules! kept {
     ($($(#[$doc:meta])* $name:ident: $bound:ident;)*) => {$(
@@ -127,6 +127,30 @@ pub fn gather<const AXIS: usize, X: Values + GatheredBy<I, AXIS>, I: Values>(
     _x: X,
     _index: I,
 ) -> I::With<X::Element> {
+    typed()
+}
+
+/// A tile whose axes are as many as there are coordinates.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no element at {RANK} coordinates",
+    note = "write one for each axis of a tile: `element(x, [i, j])`"
+)]
+pub trait HasElement<const RANK: usize> {
+    /// Its dtype.
+    type Element: Element;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, S: Rank<RANK>, const RANK: usize> HasElement<RANK> for Tile<T, S> {
+    type Element = T;
+}
+
+/// The element of a tile at coordinates that may be computed, as a scalar: `element(x, [i, j])`. Zero where there is
+/// none.
+pub fn element<X: HasElement<RANK>, const RANK: usize>(
+    _x: X,
+    _coordinates: [i64; RANK],
+) -> X::Element {
     typed()
 }
 
