@@ -223,6 +223,7 @@ pub(crate) const LIBRARY: &[Signature] = &[
     call("rcbrt", &["x"]),
     call("sinpi", &["x"]),
     call("cospi", &["x"]),
+    call("dot_scaled", &["x", "x_scale", "y", "y_scale", "accumulator"]),
     call("lgamma", &["x"]),
     call("tgamma", &["x"]),
 ];

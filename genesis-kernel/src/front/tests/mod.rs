@@ -17,4 +17,5 @@ mod order;
 mod ranges;
 mod refusals;
 mod runs;
+mod scaled;
 mod unroll;

@@ -74,3 +74,16 @@ pub fn dot_tf32x3_new<T: Float, M: Extent, K: Extent, N: Extent>(
 ) -> Tile<f32, (M, N)> {
     typed()
 }
+
+/// `accumulator + x y` of floats of 8 bits with a scale for each 32 of them along K (OCP microscaling, MX): `x` is
+/// `[M, K]` with scales `[M, K / 32]`, `y` is `[K, N]` with scales `[N, K / 32]`. A scale `s` is `2^(s - 127)`, and 255 is
+/// no number. Elements are scaled as bf16, which is exact within its range, and multiplied so.
+pub fn dot_scaled<T: Float8, U: Float8, M: Extent, K: Extent, N: Extent, B: Extent>(
+    _x: Tile<T, (M, K)>,
+    _x_scale: Tile<u8, (M, B)>,
+    _y: Tile<U, (K, N)>,
+    _y_scale: Tile<u8, (N, B)>,
+    accumulator: Tile<f32, (M, N)>,
+) -> Tile<f32, (M, N)> {
+    accumulator
+}
