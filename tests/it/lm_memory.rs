@@ -10,7 +10,8 @@ use genesis::Device;
 use genesis::memory::{max_memory_allocated, memory_allocated, reset_peak_memory_stats};
 use genesis::random::thread_rng;
 use genesis::train::language::{
-    BaseWeights, LayerKeeps, Options, Precision, Session, Start, plan_memory, run,
+    BaseWeights, LayerKeeps, MemoryPlan, OptimizerKind, Options, Precision, Session, Start,
+    plan_memory, plan_memory_of_ranks, run,
 };
 use serde_json::{Value, json};
 
@@ -53,6 +54,14 @@ fn cases() -> Vec<Case> {
         }),
         case("pairs", deep(), "pairs", |of| Options { beta: Some(0.1), batch_size: 4, ..of }),
         case("bf16", deep(), "text", |of| Options { dtype: Precision::Bf16, ..of }),
+        case("8 bits", json!({"num_hidden_layers": 4, "intermediate_size": 4096}), "few", |of| {
+            Options {
+                batch_size: 1,
+                sequence_length: 16,
+                optimizer: OptimizerKind::AdamW8bit,
+                ..of
+            }
+        }),
         // What is kept of layers, the rest being computed again.
         case("blocks", deep(), "text", |of| Options { checkpoint: Some(LayerKeeps::Block), ..of }),
         case("blocks, long", json!({"num_hidden_layers": 12}), "chats", |of| Options {
@@ -162,6 +171,44 @@ fn what_is_computed_is_within_5_percent_of_what_is_measured() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn each_rank_counts_what_it_has() -> Result<()> {
+    let config = json!({"num_hidden_layers": 4, "vocab_size": 2048});
+    let case = Case { name: "", config, data: "text", options: |of| of };
+    let (_workplace, usual) = workplace(&case)?;
+    let plans = |options: &Options, ranks| -> Result<Vec<MemoryPlan>> {
+        plan_memory_of_ranks(options, None, Device::Cpu, ranks)?.context("it is known")
+    };
+    let one = plan_memory(&usual, None, Device::Cpu)?.context("it is known")?;
+    ensure!(plans(&usual, 1)? == [one] && plans(&usual, 3)? == [one], "each has a whole model");
+    let of = |change: fn(Options) -> Options, ranks| plans(&change(usual.clone()), ranks);
+    let zero = of(|of| Options { zero1: true, dp: Some(4), ..of }, 4)?[0];
+    ensure!(zero.optimizer == one.optimizer / 4 && zero.weights == one.weights, "{zero:?}");
+    let fsdp = of(|of| Options { fsdp: Some(4), ..of }, 4)?[0];
+    for (part, whole) in [
+        (fsdp.weights, one.weights),
+        (fsdp.gradients, one.gradients),
+        (fsdp.optimizer, one.optimizer),
+    ] {
+        ensure!(part * 4 >= whole && part * 4 < whole + 64, "{part} of {whole}");
+    }
+    ensure!(fsdp.peak < one.peak && fsdp.activations > one.activations, "{fsdp:?}");
+    let tp = of(|of| Options { tp: Some(2), ..of }, 2)?[0];
+    ensure!(tp.weights * 2 > one.weights && tp.weights * 100 < one.weights * 51, "{tp:?}");
+    let stages = of(|of| Options { pp: Some(2), accumulate: 4, ..of }, 2)?;
+    ensure!(stages.len() == 2);
+    ensure!(stages.iter().map(|stage| stage.weights).sum::<usize>() == one.weights);
+    let cp = of(|of| Options { cp: Some(2), ..of }, 2)?[0];
+    ensure!(cp.activations < one.activations && cp.weights == one.weights);
+    let coded = of(|of| Options { optimizer: OptimizerKind::AdamW8bit, ..of }, 1)?[0];
+    ensure!(coded.optimizer * 38 < one.optimizer * 10, "{coded:?}");
+    let refused = of(|of| Options { zero1: true, ..of }, 1).err().context("one rank")?.to_string();
+    ensure!(refused.contains("zero1 needs a dp above 1"), "{refused}");
+    let refused = of(|of| Options { fsdp: Some(2), zero1: true, ..of }, 2).err().context("both")?;
+    ensure!(refused.to_string().contains("of which fsdp leaves none"), "{refused}");
     Ok(())
 }
 

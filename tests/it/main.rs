@@ -117,6 +117,7 @@ mod ops;
 /// Optimizers beside PyTorch's.
 mod optim;
 mod optim_8bit;
+mod optim_in_backward;
 mod optim_schedule;
 mod order;
 /// The manifest of the program outside the workspace.

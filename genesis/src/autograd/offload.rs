@@ -134,7 +134,7 @@ impl Host {
         let is_same = |known: &&Known| {
             known.version == version && std::ptr::eq(known.source.as_ptr(), Arc::as_ptr(storage))
         };
-        // An address that is given out again belongs to memory whose first owner is gone.
+        // While somebody has a weak handle the address is nobody else's.
         state.moved.iter().rev().find(is_same)?.moved.upgrade()
     }
 

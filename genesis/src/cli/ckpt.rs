@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use genesis::distributed::consolidate_checkpoint_to;
 use genesis::io::{CheckpointInfo, diff_checkpoints, list_checkpoints, verify_checkpoint};
 use serde_json::json;
 
 use super::output::path_text;
 use super::{Failure, Outcome, say};
 
-/// List, check and compare checkpoints.
+/// List, check, compare and consolidate checkpoints.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -34,6 +35,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Puts the parameters of a checkpoint in parts, as `save_sharded_checkpoint` writes it, together in a safetensors file,
+    /// one tensor at a time.
+    Consolidate {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+        /// The file.
+        file: PathBuf,
+    },
     /// What is different in two checkpoints or safetensors files, bit for bit.
     Diff {
         /// The first.
@@ -50,6 +59,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Ls { folder, json } => ls(&root(folder), *json),
         Command::Verify { path, json } => verify(&root(path), *json),
+        Command::Consolidate { folder, file } => {
+            consolidate_checkpoint_to(folder, file)?;
+            say(format_args!("saved {}", file.display()))
+        }
         Command::Diff { a, b, json } => diff(a, b, *json),
     }
 }

@@ -10,7 +10,7 @@ use genesis::Device;
 use genesis::distributed::{self, ProcessGroup, World};
 use genesis::train::language::{
     Event, MemoryPlan, Options, Outcome as Trained, Preferences, Progress, Session, Start, is_new,
-    plan_memory, preset_names, run,
+    plan_memory_of_ranks, preset_names, run,
 };
 use serde_json::json;
 
@@ -143,8 +143,10 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
         false => Some(found(&options.model)?),
     };
     if flags.dry_run {
-        let plan = plan_memory(options, path.as_deref(), device)?;
-        return lines.end().and_then(|()| tell(plan, device, flags.json));
+        let ranks = options.ranks_named().max(World::from_env()?.size);
+        let plans = plan_memory_of_ranks(options, path.as_deref(), device, ranks)?;
+        lines.end()?;
+        return tell(plans.as_deref(), (device, ranks), flags.json);
     }
     let is_cut = group.is_some() && options.has_parts();
     let to = if is_cut { Device::Cpu } else { device };
@@ -202,9 +204,9 @@ fn ranks(flags: &Flags) -> Result<Option<ProcessGroup>, Failure> {
     }
 }
 
-/// Tells what memory a run will need.
-fn tell(plan: Option<MemoryPlan>, device: Device, is_json: bool) -> Outcome {
-    let Some(MemoryPlan { weights, gradients, optimizer, activations, offloaded, peak }) = plan
+/// Tells what memory a run will need: of each stage's ranks, which are alike.
+fn tell(plans: Option<&[MemoryPlan]>, (device, ranks): (Device, usize), is_json: bool) -> Outcome {
+    let Some((plans, largest)) = plans.and_then(|p| Some((p, p.iter().max_by_key(|p| p.peak)?)))
     else {
         let what = "what memory this model or its quantized weights need is not known";
         return say(if is_json {
@@ -214,22 +216,49 @@ fn tell(plan: Option<MemoryPlan>, device: Device, is_json: bool) -> Outcome {
         });
     };
     if is_json {
-        return say(json!({
-            "weights_bytes": weights,
-            "gradients_bytes": gradients,
-            "optimizer_bytes": optimizer,
-            "activations_bytes": activations,
-            "offloaded_bytes": offloaded,
-            "peak_bytes": peak,
-        }));
+        let mut told = numbers(largest);
+        if ranks > 1 {
+            told["ranks"] = ranks.into();
+            told["stages"] = plans.iter().map(numbers).collect();
+        }
+        return say(told);
     }
+    for (stage, plan) in plans.iter().enumerate() {
+        let whose = match (ranks, plans.len()) {
+            (1, _) => String::new(),
+            (ranks, 1) => format!(" of each of {ranks} ranks"),
+            (ranks, stages) => {
+                format!(" of each of {} ranks of stage {} of {stages}", ranks / stages, stage + 1)
+            }
+        };
+        line(plan, device, &whose)?;
+    }
+    Ok(())
+}
+
+/// A plan as JSON has it.
+fn numbers(plan: &MemoryPlan) -> serde_json::Value {
+    let MemoryPlan { weights, gradients, optimizer, activations, offloaded, peak } = *plan;
+    json!({
+        "weights_bytes": weights,
+        "gradients_bytes": gradients,
+        "optimizer_bytes": optimizer,
+        "activations_bytes": activations,
+        "offloaded_bytes": offloaded,
+        "peak_bytes": peak,
+    })
+}
+
+/// A plan as a line.
+fn line(plan: &MemoryPlan, device: Device, whose: &str) -> Outcome {
+    let MemoryPlan { weights, gradients, optimizer, activations, offloaded, peak } = *plan;
     let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let host = match offloaded {
         0 => String::new(),
         bytes => format!("; {} in the memory of the host", mib(bytes)),
     };
     say(format_args!(
-        "memory on {device}: weights {}, gradients {}, optimizer {}, activations {}; at most {} at a time{host}",
+        "memory{whose} on {device}: weights {}, gradients {}, optimizer {}, activations {}; at most {} at a time{host}",
         mib(weights),
         mib(gradients),
         mib(optimizer),

@@ -19,10 +19,10 @@ use super::group::ProcessGroup;
 use super::parts::{elements, outermost, part_of, part_shape};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::io::{SafeTensorsFile, save_safetensors_with, write_file};
+use crate::io::{SafeTensorsFile, save_safetensors_with, write_file, write_one_by_one};
 use crate::nn::{Cut, Module, Shard, handles};
 use crate::optim::{Optimizer, State};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorType};
 use genesis_kernel::runtime::Device;
 
 const MANIFEST: &str = "manifest.json";
@@ -112,6 +112,24 @@ pub fn consolidate_checkpoint(folder: impl AsRef<Path>) -> Result<BTreeMap<Strin
         .into_iter()
         .map(|name| Ok((name.clone(), saved.whole(&format!("model/{name}"))?)))
         .collect()
+}
+
+/// Writes the whole parameters and buffers of a checkpoint to a safetensors file, one tensor at a time: a model that no
+/// machine's memory holds can be put together. Any process does it by itself, while none writes to the folder.
+///
+/// # Errors
+/// If a file is missing or damaged, or the new one can't be written.
+/// # Cost
+/// Memory for the largest tensor, twice.
+pub fn consolidate_checkpoint_to(folder: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<()> {
+    let saved = Saved::open(folder.as_ref())?;
+    let names = saved.names("model/");
+    let types = names.into_iter().map(|name| {
+        let ty = saved.type_of(&format!("model/{name}"))?;
+        Ok((name, ty))
+    });
+    let types = types.collect::<Result<BTreeMap<String, TensorType>>>()?;
+    write_one_by_one(file.as_ref(), &types, |name| saved.whole(&format!("model/{name}")))
 }
 
 type Texts = BTreeMap<String, String>;
@@ -224,6 +242,18 @@ impl Saved {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// The shape and dtype of a whole tensor.
+    fn type_of(&self, name: &str) -> Result<TensorType> {
+        for (file, parts) in self.files.iter().zip(&self.parts) {
+            if let Some((_, ty)) = file.tensors().find(|(own, _)| *own == name) {
+                let shard = parts.get(name);
+                let shape = shard.map_or(&ty.shape, |shard| &outermost(shard).whole).clone();
+                return Ok(TensorType { shape, dtype: ty.dtype });
+            }
+        }
+        Err(saved_error(name, "is in no file"))
     }
 
     /// A whole tensor, on the CPU.

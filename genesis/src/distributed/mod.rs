@@ -34,6 +34,7 @@
 //! | `sync_batch_norm` | batch norm over the batches of all ranks |
 //! | `parts` | the whole of a tensor's parts, and a part of a whole |
 //! | `checkpoint` | checkpoints in parts, read by any number of ranks |
+//! | `collected` | tensors of all ranks on the first |
 //! | `ordered` | sums in the order of ranks, for audits |
 //! | `uncounted` | forwards of ranks that have nothing to add |
 //!
@@ -43,6 +44,7 @@
 mod buckets;
 mod checkpoint;
 mod clip;
+mod collected;
 mod collective;
 mod context_parallel;
 mod ddp;
@@ -67,8 +69,12 @@ mod work;
 mod world;
 mod zero;
 
-pub use checkpoint::{consolidate_checkpoint, load_sharded_checkpoint, save_sharded_checkpoint};
+pub use checkpoint::{
+    consolidate_checkpoint, consolidate_checkpoint_to, load_sharded_checkpoint,
+    save_sharded_checkpoint,
+};
 pub use clip::clip_grad_norm_;
+pub(crate) use collected::{Collected, collect};
 pub use context_parallel::{
     context_parallel_attention, context_parallel_attention_with, context_part, context_whole,
 };

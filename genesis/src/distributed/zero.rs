@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use genesis_kernel::runtime::Device;
+
+use super::collected::collect;
 use super::group::ProcessGroup;
 use crate::autograd::no_grad;
 use crate::error::Result;
@@ -60,6 +63,22 @@ impl<O: Optimizer> ZeroOptimizer<O> {
     /// The optimizer of this rank's parameters.
     pub fn local(&self) -> &O {
         &self.optimizer
+    }
+
+    /// The state of all ranks' parameters in the memory of the first rank's host, and nothing on the others. Tensors
+    /// travel one at a time; all ranks call it.
+    ///
+    /// # Errors
+    /// If a collective can't be made, or memory runs out.
+    pub fn consolidated_state_dict(&self) -> Result<State> {
+        let own = self.optimizer.state_dict()?;
+        let to = |(name, tensor): (String, Tensor)| Ok((name, tensor.to_device(Device::Cpu)?));
+        let tensors = match self.group.rank() {
+            0 => own.tensors.into_iter().map(to).collect::<Result<Vec<_>>>()?,
+            _ => own.tensors.into_iter().collect(),
+        };
+        let (tensors, numbers) = collect(&self.group, tensors, own.numbers, Device::Cpu)?;
+        Ok(State { tensors: tensors.into_iter().collect(), numbers })
     }
 
     /// Gives all ranks what each has stepped.

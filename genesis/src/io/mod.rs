@@ -23,6 +23,7 @@ pub use gguf::{
 };
 pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use npy::{load_npy, load_npz, load_npz_with, save_npy, save_npz};
+pub(crate) use safetensors::write_one_by_one;
 pub use safetensors::{SafeTensorsFile, load_safetensors, save_safetensors, save_safetensors_with};
 pub use sharded::{save_sharded, shard_names};
 pub use weights::{Stored, Weights};

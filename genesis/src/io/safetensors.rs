@@ -7,16 +7,19 @@
 //! The format's description of the `safetensors` crate, which parses the header.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use genesis_kernel::ir::DType;
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, serialize};
 use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::json;
 
-use super::whole::{cannot_write, write_file};
+use super::whole::{cannot_write, write_by, write_file};
 use crate::error::{Error, Result};
 use crate::files::{Mapped, shape_bytes};
+use crate::shape;
 use crate::tensor::{Creation, Tensor, TensorType};
 
 /// The most axes of a tensor that is read.
@@ -98,6 +101,40 @@ pub fn save_safetensors_with(
     let path = path.as_ref();
     let data = to_file_bytes(&snapshot(tensors)?, metadata).map_err(|e| cannot_write(path, e))?;
     write_file(path, &[&data])
+}
+
+/// Writes a safetensors file of tensors that are asked for one at a time, so that one of them is in memory. They come in
+/// the order of the file: wider dtypes first, then by name.
+pub(crate) fn write_one_by_one(
+    path: &Path,
+    types: &BTreeMap<String, TensorType>,
+    mut tensor: impl FnMut(&str) -> Result<Tensor>,
+) -> Result<()> {
+    let mut order: Vec<(&String, &TensorType)> = types.iter().collect();
+    order.sort_by_key(|(_, ty)| std::cmp::Reverse(ty.dtype.bytes()));
+    let (mut entries, mut end) = (serde_json::Map::new(), 0);
+    for (name, ty) in &order {
+        let start = end;
+        end += shape::numel("safetensors", &ty.shape)? * ty.dtype.bytes();
+        let dtype = to_format(ty.dtype);
+        let entry = json!({"dtype": dtype, "shape": ty.shape, "data_offsets": [start, end]});
+        entries.insert((*name).clone(), entry);
+    }
+    let mut header = serde_json::Value::Object(entries).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    write_by(path, |file| {
+        let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|e| cannot_write(path, e));
+        write(&(header.len() as u64).to_le_bytes())?;
+        write(&header)?;
+        for (name, ty) in order {
+            let tensor = tensor(name)?;
+            if tensor.tensor_type() != *ty {
+                return Err(cannot_write(path, format!("{name} is not what its type said")));
+            }
+            write(&tensor.to_bytes()?)?;
+        }
+        Ok(())
+    })
 }
 
 /// Reads all tensors of a safetensors file to a device.

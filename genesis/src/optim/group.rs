@@ -1,6 +1,7 @@
 //! Parameter groups, each with options of its own, and optimizer state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -149,11 +150,15 @@ impl<R: Rule> Optim<R> {
 
     /// Sets up the state of every parameter that has a gradient and none yet; gives their numbers and
     /// gradients.
-    fn prepare(&mut self, found: Option<&Tensor>) -> Result<Vec<(usize, Tensor)>> {
+    fn prepare(
+        &mut self,
+        found: Option<&Tensor>,
+        of: Range<usize>,
+    ) -> Result<Vec<(usize, Tensor)>> {
         let mut ready = Vec::new();
         let mut fresh: BTreeMap<Place, Tensor> = BTreeMap::new();
-        for (index, (parameter, entry)) in self.parameters.iter().zip(&mut self.entries).enumerate()
-        {
+        let all = self.parameters.iter().zip(&mut self.entries).enumerate();
+        for (index, (parameter, entry)) in all.take(of.end).skip(of.start) {
             let Some(gradient) = gradient(parameter, &entry.name)? else { continue };
             let rule = &self.groups[entry.group];
             let slot = match &mut entry.state {
@@ -182,8 +187,17 @@ impl<R: Rule> Optim<R> {
         Ok(())
     }
 
+    /// Steps one parameter, whose gradient has just come.
+    pub(super) fn step_one(&mut self, index: usize) -> Result<()> {
+        no_grad(|| self.step_of(None, index..index + 1))
+    }
+
     fn step_with(&mut self, found: Option<&Tensor>) -> Result<()> {
-        let ready = self.prepare(found)?;
+        self.step_of(found, 0..self.parameters.len())
+    }
+
+    fn step_of(&mut self, found: Option<&Tensor>, of: Range<usize>) -> Result<()> {
+        let ready = self.prepare(found, of)?;
         if found.is_some() {
             self.part_counters(&ready)?;
         }

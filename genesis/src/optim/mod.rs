@@ -17,6 +17,7 @@ mod adamw_8bit;
 mod clip;
 mod ema;
 mod group;
+mod in_backward;
 mod lamb;
 mod lion;
 mod muon;
@@ -37,6 +38,7 @@ pub(crate) use clip::unscale;
 pub use clip::{clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, total_norm};
 pub use ema::Ema;
 pub use group::{Optim, Parameters};
+pub use in_backward::StepInBackward;
 pub use lamb::{Lamb, LambOptions};
 pub use lion::{Lion, LionOptions};
 pub use muon::{AdjustLr, Muon, MuonOptions};
@@ -44,6 +46,40 @@ pub use rmsprop::{RmsProp, RmsPropOptions};
 pub use rule::{Batch, Member, Rule, Setting};
 pub use sgd::{Sgd, SgdOptions};
 pub use state::State;
+
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn step(&mut self) -> Result<()> {
+        (**self).step()
+    }
+
+    fn step_unless(&mut self, found: &Tensor) -> Result<()> {
+        (**self).step_unless(found)
+    }
+
+    fn parameters(&self) -> &[Tensor] {
+        (**self).parameters()
+    }
+
+    fn lrs(&self) -> Vec<f64> {
+        (**self).lrs()
+    }
+
+    fn set_lrs(&mut self, lrs: &[f64]) {
+        (**self).set_lrs(lrs);
+    }
+
+    fn set_momentum(&mut self, momentum: f64) {
+        (**self).set_momentum(momentum);
+    }
+
+    fn state_dict(&self) -> Result<State> {
+        (**self).state_dict()
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        (**self).load_state_dict(state)
+    }
+}
 
 /// What every optimizer does.
 pub trait Optimizer {

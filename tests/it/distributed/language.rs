@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use genesis::Device;
 use genesis::distributed::ProcessGroup;
-use genesis::train::language::{Event, Options, Outcome, Session, Start, run};
+use genesis::train::language::{
+    Event, LayerKeeps, OptimizerKind, Options, Outcome, Session, Start, run,
+};
 
 use super::common::group_of;
 use crate::lm_training::{Workplace, written};
@@ -82,6 +84,23 @@ fn training() -> Result<()> {
     ensure!([first.losses, rest.losses].concat() == whole.losses);
     group.barrier()?;
     ensure!(written(&shared.join("parts"))? == written(&shared.join("whole"))?);
+    group.barrier()?;
+    // Shared out, the optimizer's state changes no bit, and a run goes on with it whole.
+    let zero = Options { zero1: true, ..options(Some("zero"), 1) };
+    let first = train(&zero, Some(&group), false, most)?;
+    group.barrier()?;
+    let rest = train(&options(Some("zero"), 1), Some(&group), true, 9)?;
+    ensure!([first.losses, rest.losses].concat() == whole.losses);
+    let coded = |zero1| Options { optimizer: OptimizerKind::AdamW8bit, zero1, ..options(None, 1) };
+    let [coded, shared_out] =
+        [coded(false), coded(true)].map(|of| train(&of, Some(&group), false, 9));
+    ensure!(coded?.losses == shared_out?.losses);
+    // Layers whose parameters are gathered run again by gathering them again.
+    let parts = |checkpoint| Options { fsdp: Some(size), checkpoint, ..options(None, 1) };
+    let usual = train(&parts(None), Some(&group), false, 9)?.losses;
+    for keeps in [LayerKeeps::Block, LayerKeeps::Products] {
+        ensure!(train(&parts(Some(keeps)), Some(&group), false, 9)?.losses == usual, "{keeps:?}");
+    }
     group.barrier()?;
     Ok(())
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use genesis::distributed::{
     ColumnParallelLinear, FullyShard, FullyShardOptions, Parallel, Pipeline, ProcessGroup,
-    ReduceOp, ZeroOptimizer, consolidate_checkpoint, context_parallel_attention, context_part,
-    context_whole, convert_sync_batch_norm, load_sharded_checkpoint, save_sharded_checkpoint,
+    ReduceOp, ZeroOptimizer, consolidate_checkpoint, consolidate_checkpoint_to,
+    context_parallel_attention, context_part, context_whole, convert_sync_batch_norm,
+    load_sharded_checkpoint, save_sharded_checkpoint,
 };
+use genesis::io::load_safetensors;
 use genesis::nn::{BatchNorm2d, Layer, Linear, Module};
 use genesis::ops::Attention;
 use genesis::optim::Optimizer;
@@ -184,6 +186,17 @@ fn save() -> Result<()> {
     let names: Vec<&str> = saved.keys().map(String::as_str).collect();
     assert_eq!(names, ["down.bias", "down.weight", "up.bias", "up.weight"]);
     assert_eq!(saved["up.weight"].shape(), [12, 5]);
+    if group.rank() == 0 {
+        // Beside the checkpoint's folder, where another rank counts files.
+        let file = folder.with_extension("safetensors");
+        consolidate_checkpoint_to(&folder, &file)?;
+        let read = load_safetensors(&file, Device::Cpu)?;
+        assert_eq!(read.keys().collect::<Vec<_>>(), saved.keys().collect::<Vec<_>>());
+        for (name, tensor) in &saved {
+            assert_eq!(read[name].shape(), tensor.shape(), "{name}");
+            assert_eq!(read[name].to_vec::<f32>()?, tensor.to_vec::<f32>()?, "{name}");
+        }
+    }
     group.barrier()
 }
 

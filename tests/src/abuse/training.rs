@@ -168,6 +168,17 @@ fn optimizers(rows: &mut Vec<Row>) {
     row("Adam", steps::<AdamOptions>);
     row("AdamW", steps::<AdamWOptions>);
     row("AdamW8bit", steps::<AdamW8bitOptions>);
+    row("StepInBackward", |g| {
+        let parameters = parameters(g);
+        let optimizer = Sgd::new(parameters.clone(), g.v::<SgdOptions>());
+        let mut optimizer = StepInBackward::new(optimizer)?;
+        for parameter in &parameters {
+            parameter.square()?.sum()?.backward()?;
+        }
+        optimizer.set_lr(g.v());
+        optimizer.step()?;
+        done(Ok(parameters))
+    });
     row("Adafactor", steps::<AdafactorOptions>);
     row("Adagrad", steps::<AdagradOptions>);
     row("Lamb", steps::<LambOptions>);

@@ -82,6 +82,10 @@ pub(super) struct Flags {
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) decay: Option<usize>,
+    /// What steps the parameters: adamw, or adamw8bit, whose state takes a quarter of the memory.
+    #[arg(long, value_parser = ["adamw", "adamw8bit"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) optimizer: Option<String>,
     /// Decay of matrices.
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +174,10 @@ pub(super) struct Flags {
     #[arg(long, value_parser = positive)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fsdp: Option<usize>,
+    /// Let ranks that take other batches share out the optimizer's state (ZeRO-1).
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) zero1: bool,
     /// What --fsdp ranks gather parameters in and compute with; --dtype without it.
     #[arg(long, value_parser = ["f32", "bf16"])]
     #[serde(skip_serializing_if = "Option::is_none")]

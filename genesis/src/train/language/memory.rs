@@ -26,21 +26,26 @@
 //!
 //! The samples of the batches of an epoch are known, so that the largest batch is.
 
+mod of_ranks;
+
 use std::path::Path;
 
 use genesis_kernel::runtime::Device;
 use genesis_kernel::tuning::Chip;
 use genesis_kernel::tuning::logits::logit_rows;
 
+pub use of_ranks::plan_memory_of_ranks;
+
 use super::batch::{Rows, Sharing, TokenBatch};
 use super::encoder::Encoder;
 use super::lesson::{Lesson, Source};
-use super::options::{BaseWeights, LayerKeeps, Options, Precision};
+use super::options::{BaseWeights, LayerKeeps, OptimizerKind, Options, Precision};
 use super::preference::PairBatch;
 use super::start::Start;
 use crate::error::{Error, Result};
 use crate::models::CausalLm;
 use crate::nn::{LoraOptions, adapt, adapters};
+use crate::optim::AdamW8bitOptions;
 use crate::tensor::Tensor;
 
 /// What a run will need, in bytes.
@@ -75,6 +80,17 @@ pub fn plan_memory(
     path: Option<&Path>,
     device: Device,
 ) -> Result<Option<MemoryPlan>> {
+    let Some((model, batches)) = known(options, path, device)? else { return Ok(None) };
+    let plans = batches.iter().map(|batch| model.plan(batch, options));
+    Ok(plans.max_by_key(|plan| plan.peak))
+}
+
+/// The shapes of the model and the batches of its data; none where it is not known what memory they take.
+fn known(
+    options: &Options,
+    path: Option<&Path>,
+    device: Device,
+) -> Result<Option<(Shapes, Vec<Extents>)>> {
     let start = Start::outline(options, path)?;
     let is_known = KNOWN.contains(&start.config.model_type.as_str());
     if !is_known || options.lora_base != BaseWeights::Whole {
@@ -84,15 +100,14 @@ pub fn plan_memory(
         None => batches::<TokenBatch>(&start, options)?,
         Some(_) => batches::<PairBatch>(&start, options)?,
     };
-    let model = Shapes::of(start, options, device)?;
-    let plans = batches.iter().map(|batch| model.plan(batch, options));
-    Ok(plans.max_by_key(|plan| plan.peak))
+    Ok(Some((Shapes::of(start, options, device)?, batches)))
 }
 
 /// Models whose layers are as it is told above.
 const KNOWN: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
 
 /// The extents of a batch.
+#[derive(Clone)]
 struct Extents {
     /// Inputs with padding.
     tokens: usize,
@@ -128,6 +143,7 @@ fn batches<L: Lesson>(start: &Start, options: &Options) -> Result<Vec<Extents>> 
 }
 
 /// What the memory of a model follows from.
+#[derive(Clone)]
 struct Shapes {
     layers: usize,
     vocabulary: usize,
@@ -141,6 +157,8 @@ struct Shapes {
     /// Bytes of all weights, and of those that are trained.
     weights: usize,
     trained: usize,
+    /// Bytes of gradients of what is trained and shorter than what has moments of 8 bits.
+    short: usize,
     /// Bytes of copies of matrices in 16 bits, which autocast keeps for the backward.
     copies: usize,
     /// Bytes of the largest matrix, of the gradients of a layer, of the head and of an embedding of its own.
@@ -153,9 +171,16 @@ struct Shapes {
     is_cpu: bool,
     /// Whether attention keeps no scores.
     is_flash: bool,
+    /// Batches that went forward and not yet backward.
+    in_flight: usize,
+    /// Ranks that share out the optimizer's state.
+    state_ranks: usize,
+    /// Bytes that other ranks' parts of parameters take while a layer computes.
+    gathered: usize,
 }
 
 /// What adapters add.
+#[derive(Clone, Copy)]
 struct AdapterShapes {
     /// Of all products: the ranks, and the outputs where rows have magnitudes.
     ranks: usize,
@@ -202,6 +227,11 @@ impl Shapes {
             let (shapes, bytes) = AdapterShapes::of(&*model, options.dora);
             (trained, own) = (bytes, Some(shapes));
         }
+        let least = AdamW8bitOptions::default().least as usize;
+        let is_short = |p: &&Tensor| p.requires_grad() && p.numel() < least;
+        let parameters = model.parameters();
+        let short: usize = 4 * parameters.iter().filter(is_short).map(Tensor::numel).sum::<usize>();
+        drop(parameters);
         Ok(Shapes {
             layers: kv.layers,
             vocabulary,
@@ -213,6 +243,7 @@ impl Shapes {
             has_head_norms,
             weights: whole + if is_adapted { trained } else { 0 },
             trained,
+            short,
             copies,
             largest,
             layer: if is_adapted { trained / kv.layers.max(1) } else { layer },
@@ -222,6 +253,9 @@ impl Shapes {
             is_half,
             is_cpu: device == Device::Cpu,
             is_flash: is_half && device.is_cuda(),
+            in_flight: 1,
+            state_ranks: 1,
+            gathered: 0,
         })
     }
 
@@ -325,10 +359,16 @@ impl Shapes {
 
     fn plan(&self, batch: &Extents, options: &Options) -> MemoryPlan {
         let Shapes { weights, trained: gradients, channels, .. } = *self;
-        let optimizer = 2 * gradients;
+        let optimizer = match options.optimizer {
+            OptimizerKind::AdamW => 2 * gradients,
+            // Codes, and a scale for 256 of them, of what is long.
+            OptimizerKind::AdamW8bit => 2 * (self.short + (gradients - self.short) / 4 * 65 / 64),
+        };
         let (n, m, width) = (batch.tokens, batch.learned, self.width());
         let (saved, accumulate) = (self.saved(batch), options.accumulate);
+        let optimizer = optimizer.div_ceil(self.state_ranks);
         let [kept, kept_of_one, shared] = self.kept(batch, options);
+        let kept = kept * self.in_flight;
         // Embedded tokens, chosen rows in front of the head, cosines and sines.
         let first = if self.adapters.is_some() { 0 } else { 4 * n * channels };
         let rest = first + width * m * channels + 4 * n * self.head_dim;
@@ -355,7 +395,7 @@ impl Shapes {
             _ => 0,
         };
         let activations = [at_loss, at_last, at_first, at_norms].into_iter().max();
-        let activations = activations.unwrap_or(0);
+        let activations = activations.unwrap_or(0) + self.gathered;
         let at_update = gradients + self.head;
         // Tokens, positions, places and targets, i64.
         let data = accumulate * 16 * (n + m);

@@ -7,7 +7,7 @@
 //! Ranks that differ in `dp` or `fsdp` take other batches, those that differ in `cp` other parts of each sequence: over all
 //! three gradients are summed. Ranks that differ in `tp` or `pp` have other parts of the model.
 
-use super::options::Options;
+use super::options::{OptimizerKind, Options};
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
 
@@ -93,6 +93,13 @@ impl Layout {
                 "param_dtype, reduce_dtype and reshard are of fully sharded ranks: they need an fsdp above 1"
                     .to_owned()
             }
+            (Some(name), _) if options.optimizer != OptimizerKind::AdamW => {
+                format!("{name} is not built for moments of 8 bits, which lie in blocks of whole parameters")
+            }
+            (Some(name), _) if options.zero1 => {
+                format!("zero1 shares out the state of whole parameters, of which {name} leaves none")
+            }
+            _ if options.zero1 && !has(Axis::Data) => "zero1 needs a dp above 1".to_owned(),
             _ if options.sequence_parallel && !has(Axis::Tensor) => {
                 "sequence_parallel is of tensor parallel ranks: it needs a tp above 1".to_owned()
             }
@@ -119,6 +126,12 @@ impl Options {
     /// That names the numbers, or what is not built and why.
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         Layout::of(self, ranks).map(drop)
+    }
+
+    /// The ranks that its keys name in all; 1 where they name none.
+    pub fn ranks_named(&self) -> usize {
+        let named = [self.dp, self.fsdp, self.tp, self.cp, self.pp].into_iter().flatten();
+        named.fold(1, usize::saturating_mul)
     }
 
     /// Whether it says how parameters in parts travel.

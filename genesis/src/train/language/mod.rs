@@ -44,6 +44,7 @@ mod schedule;
 mod stages;
 mod start;
 mod step;
+mod stepper;
 mod turns;
 mod whole;
 
@@ -55,8 +56,10 @@ pub use evaluate::Evaluation;
 pub use export::export;
 pub use lesson::Preferences;
 pub use loss::loss_sum;
-pub use memory::{MemoryPlan, plan_memory};
-pub use options::{BaseWeights, DpoOptions, LayerKeeps, Options, Precision, SaveDtype};
+pub use memory::{MemoryPlan, plan_memory, plan_memory_of_ranks};
+pub use options::{
+    BaseWeights, DpoOptions, LayerKeeps, OptimizerKind, Options, Precision, SaveDtype,
+};
 pub use pair::{Pair, read_pairs};
 pub use preference::{PairBatch, preference_losses};
 pub use presets::preset_names;

@@ -48,6 +48,23 @@ pub enum LayerKeeps {
     Products,
 }
 
+/// What steps the parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// [`AdamW`](crate::optim::AdamW)
+    #[default]
+    AdamW,
+    /// [`AdamW8bit`](crate::optim::AdamW8bit): moments of 8 bits.
+    AdamW8bit,
+}
+
+impl OptimizerKind {
+    fn is_usual(&self) -> bool {
+        *self == OptimizerKind::AdamW
+    }
+}
+
 /// What an exported model is saved in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -128,6 +145,9 @@ pub struct Options {
     /// Steps of the decay of `wsd`; a fifth of the run without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decay: Option<usize>,
+    /// What steps the parameters.
+    #[serde(default, skip_serializing_if = "OptimizerKind::is_usual")]
+    pub optimizer: OptimizerKind,
     /// Decay of matrices; vectors have none.
     pub weight_decay: f64,
     /// AdamW's decay of the mean of gradients.
@@ -193,6 +213,9 @@ pub struct Options {
     /// Ranks that take other batches and have a part of each parameter, gradient and state (ZeRO-3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsdp: Option<usize>,
+    /// Whether ranks that take other batches share out the optimizer's state, a whole parameter's to each (ZeRO-1).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub zero1: bool,
     /// What `fsdp` ranks gather parameters in and compute with; `dtype` without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param_dtype: Option<Precision>,
@@ -242,6 +265,7 @@ impl Options {
             schedule: Curve::Cosine,
             warmup: None,
             decay: None,
+            optimizer: OptimizerKind::AdamW,
             weight_decay: 0.0,
             beta1: 0.9,
             beta2: 0.999,
@@ -268,6 +292,7 @@ impl Options {
             tensorboard: false,
             dp: None,
             fsdp: None,
+            zero1: false,
             param_dtype: None,
             reduce_dtype: None,
             reshard: true,

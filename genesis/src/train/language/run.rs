@@ -27,15 +27,15 @@ use super::records::{Progress, Records};
 use super::schedule::LearningRate;
 use super::start::Start;
 use super::step::{How, learn};
+use super::stepper::Stepper;
 use super::whole::{Trained, parts_of_model, parts_of_state};
 use crate::data::DataLoader;
-use crate::distributed::outermost;
 use crate::error::{Error, Result};
 use crate::io::{Best, Checkpoint, Checkpoints, Keep};
 use crate::memory::max_memory_allocated;
 use crate::models::{CausalLm, LoadOptions, WeightForm, load, load_adapter, save_adapter};
-use crate::nn::{Parameter, handles, merge};
-use crate::optim::{AdamW, AdamWOptions, Optimizer, State};
+use crate::nn::merge;
+use crate::optim::State;
 use crate::random::{get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
 use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder};
@@ -132,7 +132,7 @@ struct Run<'o, L> {
     device: Device,
     train: Arc<DataLoader<L>>,
     test: Option<DataLoader<L>>,
-    optimizer: AdamW,
+    optimizer: Stepper,
     keeping: Keeping,
     lr: LearningRate,
     checkpoints: Option<Checkpoints>,
@@ -190,7 +190,7 @@ impl<'o, L: Lesson> Run<'o, L> {
         let keep = Keep { last: options.keep, best: Some(Best::Smallest(1)) };
         let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
         let mut run = Run {
-            optimizer: optimizer(&*start.model, options)?,
+            optimizer: Stepper::new(&*start.model, options, ranks.as_ref())?,
             keeping: Keeping::of(options),
             lr: options.learning_rates(steps),
             checkpoints: out.map(open).transpose()?,
@@ -251,13 +251,13 @@ impl<'o, L: Lesson> Run<'o, L> {
                 return Err(Error::op(NAME, "the checkpoint is of another model"));
             }
             model.load_state_dict_loose(&parts)?;
-            self.optimizer.load_state_dict(&parts_of_state(&*model, state)?)?;
+            self.optimizer.get().load_state_dict(&parts_of_state(&*model, state)?)?;
         } else {
             let report = model.load_state_dict_loose(&checkpoint.model)?;
             if !report.unexpected.is_empty() || checkpoint.model.len() != own.len() {
                 return Err(Error::op(NAME, "the checkpoint is of another model"));
             }
-            self.optimizer.load_state_dict(state)?;
+            self.optimizer.get().load_state_dict(state)?;
         }
         let missing = || Error::op(NAME, "the checkpoint lacks its random state or place");
         set_rng_state(checkpoint.rng.ok_or_else(missing)?);
@@ -290,6 +290,7 @@ impl<'o, L: Lesson> Run<'o, L> {
                 // Any ranks go on with what others wrote.
                 "dp",
                 "fsdp",
+                "zero1",
                 "param_dtype",
                 "reduce_dtype",
                 "reshard",
@@ -366,10 +367,10 @@ impl<'o, L: Lesson> Run<'o, L> {
 
     fn train_on(&mut self, batches: &[L], watch: Watch<'_>) -> Result<()> {
         let lr = self.lr.at(self.step);
-        self.optimizer.set_lr(lr);
+        self.optimizer.get().set_lr(lr);
         let (half, clip) = (self.options.autocast(), self.options.clip);
         let how = How { half, clip, keeping: &self.keeping };
-        let (model, optimizer) = (&self.start.model, &mut self.optimizer);
+        let (model, optimizer) = (&self.start.model, self.optimizer.get());
         let trained = learn(model, optimizer, batches, &how, self.ranks.as_ref())
             .map_err(|error| named_step(error, self.step + 1))?;
         self.step += 1;
@@ -439,7 +440,7 @@ impl<'o, L: Lesson> Run<'o, L> {
 
     /// What is trained and the optimizer's state, of all ranks where they have parts.
     fn whole(&self) -> Result<Trained> {
-        let state = self.optimizer.state_dict()?;
+        let state = self.optimizer.state()?;
         match &self.ranks {
             Some(ranks) if ranks.mesh.has_parts() => ranks.collect(&*self.start.model, &state),
             _ => Ok((self.trained(), state)),
@@ -559,27 +560,6 @@ impl<L: Lesson> Data<L> {
 /// The model, to be changed.
 fn unique(model: &mut Arc<dyn CausalLm>) -> Result<&mut dyn CausalLm> {
     Arc::get_mut(model).ok_or_else(|| Error::op(NAME, "the model is in use elsewhere"))
-}
-
-/// AdamW of what is trained: decay for matrices, none for vectors.
-fn optimizer(model: &dyn CausalLm, options: &Options) -> Result<AdamW> {
-    let of = AdamWOptions {
-        lr: options.learning_rate,
-        betas: (options.beta1, options.beta2),
-        weight_decay: options.weight_decay,
-        ..AdamWOptions::default()
-    };
-    let all = handles(model.as_module()).into_iter().filter(|(_, p)| p.requires_grad());
-    // Of one in parts the whole counts.
-    let rank = |p: &Parameter| p.shard().map_or(p.rank(), |shard| outermost(shard).whole.len());
-    let (matrices, vectors): (Vec<_>, Vec<_>) = all.partition(|(_, p)| rank(p) > 1);
-    let named = |all: Vec<(String, Parameter)>| -> Vec<(String, Tensor)> {
-        all.into_iter().map(|(name, parameter)| (name, parameter.tensor().clone())).collect()
-    };
-    let (matrices, vectors) = (named(matrices), named(vectors));
-    let mut optimizer = AdamW::new(matrices, of);
-    optimizer.add_group(vectors, AdamWOptions { weight_decay: 0.0, ..of })?;
-    Ok(optimizer)
 }
 
 fn named_step(error: Error, step: usize) -> Error {

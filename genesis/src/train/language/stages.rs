@@ -6,18 +6,15 @@ use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
-use serde::{Deserialize, Serialize};
 
 use super::batch::TokenBatch;
 use super::keeping::Keeping;
 use super::loss::{in_half, loss_of_hidden};
 use crate::autograd::no_grad;
-use crate::distributed::{Pipeline, ProcessGroup, ReduceOp, uncounted};
-use crate::error::{Error, Result};
+use crate::distributed::{Collected, Pipeline, ProcessGroup, ReduceOp, collect, uncounted};
+use crate::error::Result;
 use crate::models::{CausalLm, Pass};
 use crate::tensor::Tensor;
-
-const NAME: &str = "train";
 
 /// The stages of a model.
 pub(super) struct Stages {
@@ -28,16 +25,6 @@ pub(super) struct Stages {
     shared: Vec<String>,
     ends: Option<ProcessGroup>,
 }
-
-/// What a stage tells the first one of the tensors that it sends.
-#[derive(Serialize, Deserialize)]
-struct Told {
-    tensors: Vec<(String, Vec<usize>, String)>,
-    numbers: BTreeMap<String, f64>,
-}
-
-/// Tensors in the order of stages, and numbers.
-pub(super) type Collected = (Vec<(String, Tensor)>, BTreeMap<String, f64>);
 
 impl Stages {
     /// The stages on the ranks of a group, all of which call it.
@@ -55,8 +42,8 @@ impl Stages {
         !self.training.is_first() && self.shared.iter().any(|shared| shared == name)
     }
 
-    /// The forward and backward of all batches of a step, of which some count nothing; `loss` makes of hidden states, on the last stage, what is gone
-    /// backward from.
+    /// The forward and backward of all batches of a step, of which some count nothing; `loss` makes of hidden states, on the
+    /// last stage, what is gone backward from.
     pub(super) fn step(
         &self,
         model: &Arc<dyn CausalLm>,
@@ -107,47 +94,9 @@ impl Stages {
         numbers: BTreeMap<String, f64>,
         to: Device,
     ) -> Result<Collected> {
-        if self.training.is_first() {
-            let (mut all, mut numbers) = (own, numbers);
-            for stage in 1..self.group.size() {
-                let told = self.listen(stage)?;
-                numbers.extend(told.numbers);
-                for (name, shape, dtype) in told.tensors {
-                    let tensor = self.room(&shape, dtype_of(&dtype)?)?;
-                    self.group.receive(&tensor, stage)?;
-                    all.push((name, tensor.to_device(to)?));
-                }
-            }
-            return Ok((all, numbers));
-        }
-        let own: Vec<(String, Tensor)> =
-            own.into_iter().filter(|(name, _)| !self.has_again(owner(name))).collect();
-        let told = |(name, t): &(String, Tensor)| {
-            (name.clone(), t.shape().to_vec(), t.dtype().to_string())
-        };
-        let told = Told { tensors: own.iter().map(told).collect(), numbers };
-        let text = serde_json::to_vec(&told).map_err(|error| Error::op(NAME, error.to_string()))?;
-        let device = self.group.device();
-        self.group.send(&Tensor::from_slice_on(&[text.len() as i64], &[1], device)?, 0)?;
-        self.group.send(&Tensor::from_slice_on(&text, &[text.len()], device)?, 0)?;
-        for (_, tensor) in own {
-            self.group.send(&tensor.detach().to_device(device)?.contiguous()?, 0)?;
-        }
-        Ok(Collected::default())
-    }
-
-    /// What a stage says that it will send.
-    fn listen(&self, stage: usize) -> Result<Told> {
-        let length = self.room(&[1], DType::I64)?;
-        self.group.receive(&length, stage)?;
-        let text = self.room(&[length.item()? as usize], DType::U8)?;
-        self.group.receive(&text, stage)?;
-        serde_json::from_slice(&text.to_vec::<u8>()?)
-            .map_err(|error| Error::op(NAME, format!("stage {stage}: {error}")))
-    }
-
-    fn room(&self, shape: &[usize], dtype: DType) -> Result<Tensor> {
-        no_grad(|| Tensor::empty(shape, (dtype, self.group.device())))
+        let is_own = |(name, _): &(String, Tensor)| !self.has_again(owner(name));
+        let own = own.into_iter().filter(is_own).collect();
+        collect(&self.group, own, numbers, to)
     }
 
     /// Gives all stages the values of the first.
@@ -174,10 +123,4 @@ fn forward<'a>(
 /// The parameter whose state has this name.
 fn owner(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(owner, _)| owner)
-}
-
-fn dtype_of(name: &str) -> Result<DType> {
-    let known = [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64];
-    let found = known.into_iter().find(|dtype| dtype.to_string() == name);
-    found.ok_or_else(|| Error::op(NAME, format!("a stage sends {name}, which is not known")))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use genesis_kernel::runtime::Device;
 
 use super::ranks::Ranks;
-use crate::distributed::{PartGroups, outermost, part_of, whole_of};
+use crate::distributed::{Collected, PartGroups, outermost, part_of, whole_of};
 use crate::error::Result;
 use crate::models::CausalLm;
 use crate::nn::{Parameter, Shard, handles};
@@ -57,7 +57,7 @@ impl Ranks {
         &self,
         own: impl Iterator<Item = (&'t String, &'t Tensor, Option<&'t Shard>)>,
         numbers: BTreeMap<String, f64>,
-    ) -> Result<super::stages::Collected> {
+    ) -> Result<Collected> {
         let is_on_line = self.mesh.is_on_first_line();
         let mut wholes = Vec::new();
         for (name, part, shard) in own {
