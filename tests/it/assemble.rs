@@ -79,6 +79,8 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
         },
         // Four warps have few elements a thread, as launches make them.
         "COLS" if ["grid_sample", "running_extreme_bwd"].contains(&kernel.name()) => 64,
+        // Scales of a block of 1024.
+        "ROWS" if kernel.name() == "adamw_8bit" => 4,
         name => usual(name),
     };
     kernel.ast.consts.iter().map(|name| number(name)).collect()
