@@ -200,7 +200,9 @@ fn a_step_is_two_launches_and_is_captured() -> Result<()> {
             Ok(vec![loss.detach()])
         };
         if !captured {
-            return (0..5).map(|_| step(&mut optimizer, &[x.clone()])?[0].item()).collect();
+            return (0..5)
+                .map(|_| step(&mut optimizer, std::slice::from_ref(&x))?[0].item())
+                .collect();
         }
         let mut steps = graph(step);
         (0..5).map(|_| steps.call(&mut optimizer, &[&x])?[0].item()).collect()
