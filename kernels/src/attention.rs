@@ -325,6 +325,9 @@ fn whole<A: Float, const M: usize>(sums: Tile1<A, M>) -> Tile1<A, M> {
 
 /// The gradients of keys and values of each block of keys.
 ///
+/// `ONLY` 0 makes both, 1 those of keys and 2 those of values: where registers hold the sums of one of them only, two
+/// programs make the weights, each for itself.
+///
 /// `norm` and `delta` are what [`attention_delta`] makes. With `ALONE` a block holds all keys, and the mean
 /// of `dw` that `delta` stands for is taken of the weights at hand, which add up to 1: `delta` is of outputs that were
 /// rounded, which the gradients of a few keys with large weights show. That of scores of one key is 0 exactly.
@@ -336,6 +339,7 @@ pub unsafe fn attention_keys<
     const BN: usize,
     const D: usize,
     const ALONE: usize,
+    const ONLY: usize,
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
@@ -423,14 +427,22 @@ pub unsafe fn attention_keys<
                 kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
             }
-            sum_v = dot(kept.to::<T>(), dys, sum_v);
-            let mean = if ALONE == 1 { sum(w * dw, 0) } else { below };
-            let ds = uncapped::<A, BN, BM, CAP>(w * (dw - mean.row()), scores, cap);
-            sum_k = dot(ds.to::<T>(), rows, sum_k);
+            if ONLY != 1 {
+                sum_v = dot(kept.to::<T>(), dys, sum_v);
+            }
+            if ONLY != 2 {
+                let mean = if ALONE == 1 { sum(w * dw, 0) } else { below };
+                let ds = uncapped::<A, BN, BM, CAP>(w * (dw - mean.row()), scores, cap);
+                sum_k = dot(ds.to::<T>(), rows, sum_k);
+            }
         }
     }
-    put::<T, BN, D, VARLEN>(dk, batch, own, k0, start, n, (sum_k * scale).to::<T>());
-    put::<T, BN, D, VARLEN>(dv, batch, own, k0, start, n, sum_v.to::<T>());
+    if ONLY != 2 {
+        put::<T, BN, D, VARLEN>(dk, batch, own, k0, start, n, (sum_k * scale).to::<T>());
+    }
+    if ONLY != 1 {
+        put::<T, BN, D, VARLEN>(dv, batch, own, k0, start, n, sum_v.to::<T>());
+    }
 }
 
 /// The gradients of queries of each block of them; operands as of [`attention_keys`].

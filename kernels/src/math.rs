@@ -9,6 +9,7 @@ use genesis_kernel::lang::library::{off_whole, pow_wide};
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
+use crate::special::{digamma_of, trigamma_of};
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident, $flat:ident = |$x:ident| { $($body:tt)* })*) => {
@@ -75,6 +76,10 @@ unary! {
     erfinv, erfinv_flat = |v| { erfinv(v) }
     /// The logarithm of the magnitude of the gamma function.
     lgamma, lgamma_flat = |v| { lgamma(v) }
+    /// The derivative of the logarithm of the gamma function.
+    digamma, digamma_flat = |v| { digamma_of(v) }
+    /// The derivative of that.
+    trigamma, trigamma_flat = |v| { trigamma_of(v) }
     /// The cardinal sine.
     sinc, sinc_flat = |v| { sinc_of(v) }
 }

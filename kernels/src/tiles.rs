@@ -41,10 +41,10 @@ fn is_fed_by_tma(problem: &Problem<'_>, precision: DotPrecision) -> bool {
     knobs::get().tma && tma_can_feed(problem, precision)
 }
 
-/// Extents of a tile, and options of its launch; any on a processor.
-fn launched(tile: Option<Tile>) -> ([usize; 3], LaunchOptions) {
+/// Extents of a tile, and options of its launch; on a processor any of them with a tile of its own.
+fn launched(tile: Option<Tile>, on_cpu: [usize; 3]) -> ([usize; 3], LaunchOptions) {
     let Some(Tile { m, n, k, warps, stages }) = tile else {
-        return (CPU_TILE, LaunchOptions::default());
+        return (on_cpu, LaunchOptions::default());
     };
     let (num_warps, num_stages) = (Some(warps), Some(stages));
     ([m, n, k], LaunchOptions { num_warps, num_stages, ..LaunchOptions::default() })
@@ -52,13 +52,14 @@ fn launched(tile: Option<Tile>) -> ([usize; 3], LaunchOptions) {
 
 /// The tile that a product is expected to be fastest in.
 pub(crate) fn tile(problem: &Problem<'_>, precision: DotPrecision) -> ([usize; 3], LaunchOptions) {
-    launched(product(problem, precision, is_fed_by_tma(problem, precision)).tile())
+    let product = product(problem, precision, is_fed_by_tma(problem, precision));
+    launched(product.tile(), product.cpu_tile())
 }
 
 /// The same of 8-bit floats.
 pub(crate) fn tile_f8(problem: &Problem<'_>, sums: F8Sums) -> ([usize; 3], LaunchOptions) {
     let is_fed_by_tma = is_fed_by_tma(problem, DotPrecision::Ieee);
-    launched(product(problem, DotPrecision::Ieee, is_fed_by_tma).tile_f8(sums))
+    launched(product(problem, DotPrecision::Ieee, is_fed_by_tma).tile_f8(sums), CPU_TILE)
 }
 
 /// A tile with what options leave open.
@@ -119,7 +120,7 @@ mod tests {
         let problem = Problem { machine: &machine, dtypes: &dtypes, sizes: &sizes, args: &args };
         let precision = DotPrecision::Ieee;
         let product = product(&problem, precision, tma_can_feed(&problem, precision));
-        let ([m, n, k], options) = launched(product.tile());
+        let ([m, n, k], options) = launched(product.tile(), product.cpu_tile());
         let warps = options.num_warps.map_or("-".to_owned(), |n| n.to_string());
         let stages = options.num_stages.map_or("-".to_owned(), |n| n.to_string());
         format!("{m}x{n}x{k} {warps} {stages}")
@@ -152,6 +153,8 @@ mod tests {
         assert_eq!(picked(&h200, DType::F32, [256; 3]), "32x32x16 4 2");
         assert_eq!(picked(&Target::sm_80(), DType::F16, [4096; 3]), "128x128x32 4 4");
         assert_eq!(picked(&Target::Cpu, DType::F32, [64; 3]), "32x32x16 - -");
+        assert_eq!(picked(&Target::Cpu, DType::I8, [64; 3]), "64x64x64 - -");
+        assert_eq!(picked(&Target::Cpu, DType::I8, [64, 64, 63]), "32x32x16 - -");
     }
 
     #[test]

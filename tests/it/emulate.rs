@@ -484,7 +484,11 @@ const WIDE: &[(&str, DType, &[i64], u32)] = &[
     ("embedding_pieces", DType::F32, &[32, 256], 4),
     ("embedding_pieces", DType::F32, &[32, 1024], 8),
     ("attention", DType::F32, &[16, 32, 16, 1, 1, 1, 0], 4),
-    ("attention_keys", DType::F32, &[32, 16, 16, 0, 1, 1, 1, 0], 4),
+    ("attention_keys", DType::F32, &[32, 16, 16, 0, 0, 1, 1, 1, 0], 4),
+    // Heads of 256, with warps that have roles.
+    ("attention_keys", DType::BF16, &[32, 128, 256, 0, 1, 0, 0, 0, 0], 8),
+    ("attention_keys", DType::BF16, &[64, 128, 256, 0, 2, 0, 0, 0, 0], 8),
+    ("attention_queries", DType::BF16, &[128, 32, 256, 0, 0, 0, 0, 0], 8),
     ("attention_queries", DType::F32, &[16, 32, 16, 0, 1, 1, 1, 0], 4),
 ];
 
@@ -673,7 +677,11 @@ fn every_kernel_runs_without_races() {
         cluster_cases(),
         hopper_cases(),
         newer_cases(),
-        vec![attention([128, 128, 64], 8), attention([256, 64, 64], 16)],
+        vec![
+            attention([128, 128, 64], 8),
+            attention([256, 64, 64], 16),
+            attention([128, 64, 256], 8),
+        ],
     ]
     .concat();
     cases.retain(|case| !of_windows.contains(&case.kernel.name()));

@@ -483,6 +483,53 @@ fn distances_of_every_order() -> Result<()> {
     Ok(())
 }
 
+/// Distances of order 2 of many points are made of products, but for those of points that lie near each other.
+#[test]
+fn distances_of_near_points_do_not_cancel() -> Result<()> {
+    let [n, m, d] = [130, 100, 96];
+    let number = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 500.0 - 1.0;
+    // Two in three lie about 0; the others near each other, around 1000; some are the same.
+    let coordinate = |i: usize, first: usize| match (i / d) % 3 {
+        2 => 1000.0 + number(first + i) / 64.0,
+        _ => number(first + i),
+    };
+    let mut a: Vec<f32> = (0..n * d).map(|i| coordinate(i, 0)).collect();
+    let b: Vec<f32> = (0..m * d).map(|i| coordinate(i, 500)).collect();
+    a[5 * d..][..d].copy_from_slice(&b[8 * d..][..d]);
+    let wide = |x: &[f32]| x.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
+    let (wide_a, wide_b) = (wide(&a), wide(&b));
+    let slope_of = |at: usize| ((at * 31) % 17) as f64 / 8.0 - 1.0;
+    let (mut lengths, mut dx, mut dy) = (Vec::new(), vec![0.0; n * d], vec![0.0; m * d]);
+    for (i, j) in (0..n).flat_map(|i| (0..m).map(move |j| (i, j))) {
+        let (length, slopes) = distance(&wide_a[i * d..][..d], &wide_b[j * d..][..d], 2.0);
+        for (c, slope) in slopes.into_iter().enumerate().filter(|_| length > 0.0) {
+            dx[i * d + c] += slope * slope_of(lengths.len());
+            dy[j * d + c] -= slope * slope_of(lengths.len());
+        }
+        lengths.push(length);
+    }
+    let slopes: Vec<f64> = (0..n * m).map(slope_of).collect();
+    for device in devices("distances of near points") {
+        let f32_on = (DType::F32, device);
+        let x = Tensor::from_slice_on(&a, &[n, d], device)?.requires_grad_(true)?;
+        let y = Tensor::from_slice_on(&b, &[m, d], device)?.requires_grad_(true)?;
+        let z = x.cdist(&y, 2.0)?;
+        z.mul(&Tensor::from_f64(&slopes, &[n, m], f32_on)?)?.sum()?.backward()?;
+        for (at, (got, want)) in z.to_f64_vec()?.iter().zip(&lengths).enumerate() {
+            let error = (got - want).abs();
+            assert!(error <= 2e-6 * want, "distance {at} on {device}: {got}, not {want}");
+        }
+        for (t, want) in [(&x, &dx), (&y, &dy)] {
+            let got = t.grad().expect("it has one").to_f64_vec()?;
+            for (at, (got, want)) in got.iter().zip(want).enumerate() {
+                let error = (got - want).abs();
+                assert!(error <= 2e-5, "slope {at} on {device}: {got}, not {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What is wrong of an index is told by the next read of the device: a write of nothing leaves nothing to tell.
 #[test]
 fn slices_are_written_by_an_index() -> Result<()> {

@@ -178,6 +178,9 @@ fn run_scalars(device: Device) -> Result<()> {
         rows.log_softmax(-1)?;
     }
     let leaf = |shape: &[usize]| Tensor::randn(shape, device)?.requires_grad_(true);
+    // The gradient of `digamma`, which is composed where that is asked for.
+    leaf(&[6, 8])?.polygamma(1)?;
+    leaf(&[6, 8])?.t()?.narrow(0, 2, 3)?.polygamma(1)?;
     let (x, w, b) = (leaf(&[2, 20_000])?, leaf(&[20_000])?, leaf(&[20_000])?);
     x.layer_norm(&w, &b, 1e-5)?.add(&x.rms_norm(&w, 1e-5)?)?.sum()?.backward()?;
     let index = Tensor::randint(0, 2000, &[3000], (DType::I64, device))?;
@@ -189,6 +192,10 @@ fn run_scalars(device: Device) -> Result<()> {
     rows.to_dtype(DType::I32)?.narrow(1, 0, 40)?.sort(-1, true)?;
     x.detach().reshape(&[2000, 20])?.index_select(0, &index)?;
     x.detach().narrow(1, 0, 40)?.to_dtype(DType::F64)?.sort(-1, false)?;
+    // Distances by products, of points that are far from each other and near.
+    let (points, others) = (leaf(&[64, 300])?, leaf(&[60, 300])?);
+    points.cdist(&others, 2.0)?.sum()?.backward()?;
+    points.add_scalar(100.0)?.cdist(&others.add_scalar(100.0)?, 2.0)?.sum()?.backward()?;
     // Few rows: the operands change places.
     let (few, weight) = (Tensor::randn(&[4, 32], device)?, Tensor::randn(&[32, 48], device)?);
     for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {

@@ -95,7 +95,11 @@ fn functions_at_their_poles() -> Result<()> {
             check("lgamma", x.lgamma(), &[INF, INF, NAN, INF, 0.0, INF]);
             check("erfinv", x.erfinv(), &[NAN, NAN, NAN, 0.0, INF, -INF]);
             check("sinc", x.narrow(0, 2, 2)?.sinc(), &[NAN, 1.0]);
-            check("digamma", x.narrow(0, 3, 1)?.digamma(), &[-INF]);
+            check("digamma", x.narrow(0, 0, 4)?.digamma(), &[INF, NAN, NAN, -INF]);
+            check("digamma", x.narrow(0, 5, 1)?.digamma(), &[NAN]);
+            check("digamma", of(&[-0.0], dtype, on)?.digamma(), &[INF]);
+            check("trigamma", x.narrow(0, 0, 4)?.polygamma(1), &[0.0, NAN, NAN, INF]);
+            check("trigamma", x.narrow(0, 5, 1)?.polygamma(1), &[INF]);
             let y = of(&[NAN, 1.0, INF, -INF, 0.0, 0.0], dtype, on)?;
             check("hypot", x.hypot(&y), &[INF, INF, INF, INF, 1.0, 1.0]);
             check(
@@ -242,7 +246,7 @@ fn numbers(low: f64, high: f64) -> Tensor {
 
 #[test]
 fn functions_of_f32_are_right_to_4_places() {
-    let sweeps: [Sweep; 14] = [
+    let sweeps: [Sweep; 18] = [
         ("asin", Tensor::asin, -1.0, 1.0),
         ("acos", Tensor::acos, -1.0, 1.0),
         ("atan", Tensor::atan, -50.0, 50.0),
@@ -257,6 +261,10 @@ fn functions_of_f32_are_right_to_4_places() {
         ("tan", Tensor::tan, -1.5, 1.5),
         ("log1p", Tensor::log1p, -0.99, 50.0),
         ("sinh", Tensor::sinh, -5.0, 5.0),
+        ("digamma", Tensor::digamma, 0.01, 60.0),
+        ("digamma beside its zero", Tensor::digamma, 1.46, 1.463),
+        ("trigamma", |x| x.polygamma(1), 0.01, 60.0),
+        ("trigamma left of 0", |x| x.polygamma(1), -3.9, -0.01),
     ];
     let mut worst = Vec::new();
     for (name, f, low, high) in sweeps {

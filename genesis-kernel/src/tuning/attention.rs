@@ -8,6 +8,10 @@
 //! bf16, heads of 128      forward     gradient of keys     of queries
 //! sm_90a                  128 x 128   64 x 128             128 x 64
 //! sm_100a, sm_120a        128 x 128   64 x 64              128 x 32        operands are in registers too
+//!
+//! bf16, heads of 256
+//! sm_90a                  128 x 64    32 x 128, 64 x 128   128 x 32        a kernel of keys, one of values
+//! sm_100a, sm_120a        64 x 64     32 x 32              64 x 32
 //! ```
 
 use super::Chip;
@@ -20,8 +24,40 @@ pub enum Part {
     Forward,
     /// The gradients of keys and values.
     Keys,
+    /// That of keys alone.
+    OnlyKeys,
+    /// That of values alone.
+    OnlyValues,
     /// The gradient of queries.
     Queries,
+}
+
+impl Part {
+    /// The kernels that make the gradients of keys and values: one of both, or one of each where registers do not hold
+    /// the sums of both as accumulators of MMAs that read shared memory. Then scores are made twice: eight products in
+    /// place of seven. A bias or draws leave no registers for one of them either.
+    pub fn of_keys(chip: &Chip, heads: Heads, features: Features) -> &'static [Part] {
+        let is_rich = features.bias || features.drop;
+        match chip.tma_feeds_mma() && heads.bytes == 2 && heads.width > 128 && !is_rich {
+            true => &[Part::OnlyKeys, Part::OnlyValues],
+            false => &[Part::Keys],
+        }
+    }
+
+    /// What the kernel of keys and values takes to make both, the gradient of keys alone or that of values alone.
+    pub fn only(self) -> Option<i64> {
+        match self {
+            Part::Forward | Part::Queries => None,
+            Part::Keys => Some(0),
+            Part::OnlyKeys => Some(1),
+            Part::OnlyValues => Some(2),
+        }
+    }
+
+    /// Whether a program has a block of keys and walks queries.
+    pub fn has_keys(self) -> bool {
+        matches!(self, Part::Keys | Part::OnlyKeys | Part::OnlyValues)
+    }
 }
 
 /// What a kernel does beside attention.
@@ -82,18 +118,19 @@ impl Tile {
         Tile { queries, keys, warps }
     }
 
-    /// The tile where a block holds all keys of such heads: the sum of weighted products takes registers.
+    /// The tile where a block holds all keys of such heads: the sum of weighted products takes registers and shared memory.
     pub fn of_all_keys(self, chip: &Chip, part: Part, width: usize) -> Tile {
         let most = if chip.is_cpu() || chip.tma_feeds_mma() { 64 } else { 32 };
         match part {
-            Part::Keys if width > most => Tile { queries: self.queries.min(32), ..self },
+            Part::OnlyKeys => Tile { queries: self.queries.min(16), ..self },
+            _ if part.has_keys() && width > most => Tile { queries: self.queries.min(32), ..self },
             _ => self,
         }
     }
 
     /// Rows of queries or keys of which a program has a block.
     pub fn rows(self, part: Part) -> i64 {
-        if part == Part::Keys { self.keys } else { self.queries }
+        if part.has_keys() { self.keys } else { self.queries }
     }
 }
 
@@ -119,7 +156,7 @@ fn half_in_registers(part: Part, head: usize, features: Features) -> (i64, i64, 
         (Part::Keys, ..=64) => (64, 128, 8),
         (Part::Keys, ..=128) if !is_plain => (32, 64, 8),
         (Part::Keys, ..=128) => (64, 64, 8),
-        (Part::Keys, _) => (32, 32, 8),
+        (Part::Keys | Part::OnlyKeys | Part::OnlyValues, _) => (32, 32, 8),
         (Part::Queries, ..=32) if is_plain => (128, 128, 8),
         (Part::Queries, ..=32) if drop => (64, 64, 8),
         (Part::Queries, ..=64) if drop => (128, 32, 8),
@@ -141,11 +178,12 @@ fn half_in_shared(part: Part, m: usize, head: usize, features: Features) -> (i64
         (Part::Forward, ..=64) if is_rich => (128, 64, 8),
         // Four warpgroups read each block of keys once: 10 % faster than two, where there are as many rows.
         (Part::Forward, ..=64) if is_plain && m >= 256 => (256, 64, 16),
-        (Part::Forward, ..=128) if drop => (64, 64, 8),
+        (Part::Forward, ..=128) if drop => (128, 32, 8),
         (Part::Forward, ..=128) if bias => (128, 64, 8),
         (Part::Forward, ..=128) => (128, 128, 8),
-        (Part::Forward, _) if is_rich => (64, 32, 8),
-        (Part::Forward, _) => (64, 64, 8),
+        (Part::Forward, _) if drop => (128, 16, 8),
+        (Part::Forward, _) if bias => (128, 32, 8),
+        (Part::Forward, _) => (128, 64, 8),
         (Part::Keys, ..=64) if bias && drop => (64, 64, 8),
         (Part::Keys, ..=64) if is_rich => (32, 128, 8),
         (Part::Keys, ..=64) => (64, 128, 8),
@@ -153,11 +191,17 @@ fn half_in_shared(part: Part, m: usize, head: usize, features: Features) -> (i64
         (Part::Keys, ..=128) if cap => (32, 128, 8),
         (Part::Keys, ..=128) => (64, 128, 8),
         (Part::Keys, _) => (32, 32, 8),
+        (Part::OnlyKeys, _) if packed => (32, 64, 4),
+        (Part::OnlyKeys, _) => (32, 128, 8),
+        (Part::OnlyValues, _) => (64, 128, 8),
         (Part::Queries, ..=64) if is_rich => (128, 64, 8),
         (Part::Queries, ..=64) => (128, 128, 8),
         (Part::Queries, ..=128) if is_rich => (128, 32, 8),
         (Part::Queries, ..=128) => (128, 64, 8),
-        (Part::Queries, _) => (64, 32, 8),
+        // Draws leave no registers for the operands of two warpgroups: by `mma.sync`.
+        (Part::Queries, _) if drop => (64, 32, 8),
+        (Part::Queries, _) if bias => (64, 32, 4),
+        (Part::Queries, _) => (128, 32, 8),
     }
 }
 

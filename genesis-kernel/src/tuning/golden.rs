@@ -256,7 +256,13 @@ fn chunks_of_logits() {
 
 #[test]
 fn tiles_of_attention() {
-    let parts = [("forward", Part::Forward), ("keys", Part::Keys), ("queries", Part::Queries)];
+    let parts = [
+        ("forward", Part::Forward),
+        ("keys", Part::Keys),
+        ("only keys", Part::OnlyKeys),
+        ("only values", Part::OnlyValues),
+        ("queries", Part::Queries),
+    ];
     let chips = [Target::sm_90a(), Target::sm_100a()].map(|target| Chip::of_target(&target));
     let mut lines = Lines::default();
     for (name, part) in parts {

@@ -67,6 +67,8 @@ pub struct Product<'a> {
 
 /// The tile on a processor.
 pub const CPU_TILE: [usize; 3] = [32, 32, 16];
+/// The same of integers of 8 bits, which are multiplied so fast that packing them for a smaller tile takes as long.
+const CPU_TILE_OF_BYTES: [usize; 3] = [64, 64, 64];
 
 /// Elements of K of a step of operands that TMA brings: the widest swizzle.
 const TMA_ROW_BYTES: usize = 128;
@@ -174,6 +176,13 @@ impl Product<'_> {
             Unit::Double => &DOUBLE,
         };
         self.fastest(tiles, |tile| self.work(tile, SPARE_BYTES))
+    }
+
+    /// The tile on a processor.
+    pub fn cpu_tile(&self) -> [usize; 3] {
+        let is_large = (1..4).all(|axis| self.extent(axis) >= CPU_TILE_OF_BYTES[axis - 1]);
+        let is_int8 = matches!(self.dtype, DType::I8 | DType::U8);
+        if is_int8 && is_large { CPU_TILE_OF_BYTES } else { CPU_TILE }
     }
 
     fn tile_fed_by_tma(&self) -> Option<Tile> {

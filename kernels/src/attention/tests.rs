@@ -21,48 +21,82 @@ const FEATURES: [[bool; 4]; 8] = [
     [true, true, true, true],
 ];
 
-/// Assembles a kernel in the tiles of every head for GPUs without a way from shared memory to tensor cores.
-fn check(part: Part, kernel: &'static KernelDef) {
+/// What a consumer warp may keep in local memory: a few addresses, from before `setmaxnreg` gives it its registers.
+const BEFORE_SETMAXNREG: u32 = 32;
+
+/// Assembles a kernel in the tiles of every head for GPUs whose MMAs read 16 bits as `chip`'s do.
+fn check(part: Part, chip: &Chip, gpus: &[GpuTarget], most: u32) {
     if find_tool("ptxas").is_none() {
         return println!("skipped: no ptxas");
     }
-    let gpus = [GpuTarget::SM_100A, GpuTarget::SM_120A];
+    let kernel: &'static KernelDef = match part {
+        Part::Forward => &attention::KERNEL,
+        Part::Queries => &attention_queries::KERNEL,
+        Part::Keys | Part::OnlyKeys | Part::OnlyValues => &attention_keys::KERNEL,
+    };
     for (head, features) in [32, 64, 128, 256].into_iter().flat_map(|h| FEATURES.map(|f| (h, f))) {
         let [bias, cap, drop, packed] = features;
         let features = Features { bias, cap, drop, packed };
         let heads = Heads { queries: 1024, width: head, bytes: 2 };
-        let chip = Chip::of_target(&Target::sm_100a());
-        let Tile { queries, keys, warps } = Tile::of(&chip, part, heads, features);
+        if part.has_keys() && !Part::of_keys(chip, heads, features).contains(&part) {
+            continue;
+        }
+        let Tile { queries, keys, warps } = Tile::of(chip, part, heads, features);
         let mut consts = vec![queries, keys, head as i64];
-        if !matches!(part, Part::Forward) {
+        if part != Part::Forward {
             consts.push(0);
         }
+        consts.extend(part.only());
         consts.extend(features.consts());
         let hints = Hints { num_warps: Some(warps), ..Hints::contiguous(kernel.ast) };
         let special = kernel.specialize(&[DType::BF16, DType::F32], &consts, &hints);
         let special = special.expect("the launch has these constants");
-        for gpu in gpus {
-            assert!(!gpu.features.tma_feeds_mma());
+        for &gpu in gpus {
             let compiled = special.compile(&Target::Gpu(gpu)).expect("it fits shared memory");
             let ptx = compiled.ptx().expect("it is for a GPU");
             let found = assemble(ptx, gpu.name()).expect("it assembles");
-            let spills = (found.spill_stores, found.spill_loads, found.stack_bytes);
-            assert_eq!(spills, (0, 0, 0), "{} {consts:?} {gpu}", kernel.name());
+            let spilled = found.spill_stores.max(found.spill_loads).max(found.stack_bytes);
+            assert!(spilled <= most, "{} {consts:?} {gpu}: {spilled} bytes", kernel.name());
         }
     }
 }
 
+fn check_in_registers(part: Part) {
+    let gpus = [GpuTarget::SM_100A, GpuTarget::SM_120A];
+    assert!(gpus.iter().all(|gpu| !gpu.features.tma_feeds_mma()));
+    check(part, &Chip::of_target(&Target::sm_100a()), &gpus, 0);
+}
+
+fn check_in_shared(part: Part) {
+    check(part, &Chip::of_target(&Target::sm_90a()), &[GpuTarget::SM_90A], BEFORE_SETMAXNREG);
+}
+
 #[test]
 fn tiles_in_registers_do_not_spill() {
-    check(Part::Forward, &attention::KERNEL);
+    check_in_registers(Part::Forward);
 }
 
 #[test]
 fn tiles_of_keys_in_registers_do_not_spill() {
-    check(Part::Keys, &attention_keys::KERNEL);
+    check_in_registers(Part::Keys);
 }
 
 #[test]
 fn tiles_of_queries_in_registers_do_not_spill() {
-    check(Part::Queries, &attention_queries::KERNEL);
+    check_in_registers(Part::Queries);
+}
+
+#[test]
+fn tiles_in_shared_memory_do_not_spill() {
+    check_in_shared(Part::Forward);
+}
+
+#[test]
+fn tiles_of_keys_in_shared_memory_do_not_spill() {
+    [Part::Keys, Part::OnlyKeys, Part::OnlyValues].map(check_in_shared);
+}
+
+#[test]
+fn tiles_of_queries_in_shared_memory_do_not_spill() {
+    check_in_shared(Part::Queries);
 }

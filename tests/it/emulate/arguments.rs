@@ -57,6 +57,8 @@ pub(super) fn integer(kernel: &str, param: &str, dtype: DType) -> Scalar {
         "part" if kernel.starts_with("cumsum_parts") || kernel == "sum_parts" => 256,
         // So are chunks whose elements are all written.
         "chunk" if matches!(kernel, "spread_found" | "replace_found") => 1024,
+        // And chunks of blocks with one scale.
+        "chunk" if kernel == "adamw_8bit" => 1024,
         _ => 16,
     };
     Scalar::int(dtype, value)

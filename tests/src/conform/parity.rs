@@ -153,6 +153,11 @@ impl Group {
             }
             let at = index * answer.every;
             let tell = || format!("element {at} is {got:e}, PyTorch's {want:e}");
+            // The answer is in f64, and may lie beyond the largest number of the dtype.
+            if rounded(answer.dtype, want) == got {
+                count += 1;
+                continue;
+            }
             ensure!(!exact && got.is_finite() && want.is_finite(), tell());
             let error = (got - want).abs();
             square += error * error;
@@ -177,6 +182,16 @@ impl Report {
         self.unsupported += other.unsupported;
         self.missing.extend(other.missing);
         self.wrong.extend(other.wrong);
+    }
+}
+
+/// A number as floats of a dtype hold it; another dtype's stays.
+fn rounded(dtype: DType, x: f64) -> f64 {
+    match dtype {
+        DType::F16 => f16::from_f64(x).to_f64(),
+        DType::BF16 => bf16::from_f64(x).to_f64(),
+        DType::F32 => f64::from(x as f32),
+        _ => x,
     }
 }
 

@@ -34,6 +34,8 @@ struct Product {
     b: Val,
     result: Val,
     dtype: DType,
+    /// What the operands are packed in: i16 where pairs of them are multiplied.
+    packed: DType,
     n: usize,
     k: usize,
 }
@@ -68,12 +70,13 @@ impl<'a> Lower<'a> {
             return Err(Error::bug("a dot of other than two axes reached code generation"));
         }
         let dtype = self.dtype(value);
-        let a = self.dot_operand(a, dtype, precision)?;
-        let b = self.dot_operand(b, dtype, precision)?;
+        let (m, k, n) = (left.extent(0), left.extent(1), right.extent(1));
+        let packed = self.packed_dtype([self.dtype(a), self.dtype(b)], dtype, k);
+        let a = self.dot_operand(a, packed, precision)?;
+        let b = self.dot_operand(b, packed, precision)?;
         let result = self.new_place(value);
         self.copy_to(acc, result)?;
-        let (m, k, n) = (left.extent(0), left.extent(1), right.extent(1));
-        self.product(&Product { a, b, result, dtype, n, k }, m)?;
+        self.product(&Product { a, b, result, dtype, packed, n, k }, m)?;
         self.places[value.index()] = Some(result);
         Ok(())
     }
@@ -266,30 +269,74 @@ impl<'a> Lower<'a> {
         let accs: Vec<Val> =
             slots.iter().map(|&(address, ty)| e.load_aligned(ty, address, align)).collect();
         let a_rows: Vec<Val> = (0..n_rows)
-            .map(|r| self.element(dtype, product.a, row(r), product.k, self.index(0)))
+            .map(|r| self.element(product.packed, product.a, row(r), product.k, self.index(0)))
             .collect();
+        let in_pairs = product.packed != dtype;
         let range = (self.index(0), self.index(product.k as i64));
-        let accs = self.count_loop(range, 1, &accs, &mut |lower, k, accs| {
-            let b: Vec<Val> = starts
-                .iter()
-                .map(|&(start, lanes)| {
-                    let address = lower.element(dtype, product.b, k, product.n, start);
-                    e.load_aligned(e.vec(ty, lanes), address, align)
-                })
-                .collect();
-            let mut next = Vec::new();
-            for (r, &a_row) in a_rows.iter().enumerate() {
-                let x = e.load_aligned(ty, e.gep(ty, a_row, k), align);
-                for (c, (&b, &(_, lanes))) in b.iter().zip(&starts).enumerate() {
-                    let operands = [e.splat(x, lanes), b, accs[r * starts.len() + c]];
-                    next.push(elementwise::fma(e, lower.target(), dtype, &operands)?);
-                }
-            }
-            Ok(next)
+        let step = if in_pairs { 2 } else { 1 };
+        let accs = self.count_loop(range, step, &accs, &mut |lower, k, accs| match in_pairs {
+            true => Ok(lower.step_of_pairs(product, &a_rows, k, &starts, accs)),
+            false => lower.step_of_k(product, &a_rows, k, &starts, accs),
         })?;
         for (&(address, _), value) in slots.iter().zip(accs) {
             e.store_aligned(value, address, align);
         }
         Ok(())
+    }
+    /// The accumulators of a block after one step along K: `starts` are the columns of its vectors, and their lanes.
+    fn step_of_k(
+        &mut self,
+        product: &Product,
+        a_rows: &[Val],
+        k: Val,
+        starts: &[(Val, u32)],
+        accs: &[Val],
+    ) -> Result<Vec<Val>, Error> {
+        let (e, dtype) = (self.e, product.dtype);
+        let (ty, align) = (e.memory_ty(dtype), dtype.bytes() as u32);
+        let b = self.row_of_b(product, k, starts);
+        let mut next = Vec::new();
+        for (r, &a_row) in a_rows.iter().enumerate() {
+            let x = e.load_aligned(ty, e.gep(ty, a_row, k), align);
+            for (c, (&b, &(_, lanes))) in b.iter().zip(starts).enumerate() {
+                let operands = [e.splat(x, lanes), b, accs[r * starts.len() + c]];
+                next.push(elementwise::fma(e, self.target(), dtype, &operands)?);
+            }
+        }
+        Ok(next)
+    }
+
+    /// The same after two steps, of operands that are packed for it.
+    fn step_of_pairs(
+        &mut self,
+        product: &Product,
+        a_rows: &[Val],
+        k: Val,
+        starts: &[(Val, u32)],
+        accs: &[Val],
+    ) -> Vec<Val> {
+        let e = self.e;
+        let (ty, align) = (e.memory_ty(product.packed), product.packed.bytes() as u32);
+        let low = self.row_of_b(product, k, starts);
+        let high = self.row_of_b(product, e.add(k, self.index(1)), starts);
+        let mut next = Vec::new();
+        for (r, &a_row) in a_rows.iter().enumerate() {
+            let x = e.load_aligned(e.i32(), e.gep(ty, a_row, k), align);
+            for (c, (&low, &high)) in low.iter().zip(&high).enumerate() {
+                next.push(self.add_pairs(accs[r * starts.len() + c], x, [low, high]));
+            }
+        }
+        next
+    }
+
+    /// The vectors of a block's columns of row `k` of the right operand.
+    fn row_of_b(&self, product: &Product, k: Val, starts: &[(Val, u32)]) -> Vec<Val> {
+        let e = self.e;
+        let (ty, align) = (e.memory_ty(product.packed), product.packed.bytes() as u32);
+        let load = |&(start, lanes): &(Val, u32)| {
+            let address = self.element(product.packed, product.b, k, product.n, start);
+            e.load_aligned(e.vec(ty, lanes), address, align)
+        };
+        starts.iter().map(load).collect()
     }
 }

@@ -37,6 +37,7 @@ mod lower;
 mod lowering;
 mod nest;
 mod object;
+mod pairs;
 mod plan;
 #[cfg(test)]
 mod random_tests;

@@ -54,7 +54,7 @@ const CLEARED: usize = 64;
 impl Packed {
     /// The list of blocks of `block` rows of queries or keys.
     fn list(&self, part: Part, [q, k]: [&Tensor; 2], block: i64) -> Result<Tensor> {
-        let side = usize::from(matches!(part, Part::Keys));
+        let side = usize::from(part.has_keys());
         let rows = [q, k].map(|t| t.shape()[2]);
         let sequences = self.sequences();
         let count = lists::blocks(rows[side], block as usize, sequences);
@@ -75,7 +75,7 @@ impl Packed {
 
     /// Writes zeros to rows of `y: [rows, cols]` that blocks of `block` rows leave out.
     fn clear(&self, part: Part, y: &Tensor, block: i64) -> Result<()> {
-        let side = usize::from(matches!(part, Part::Keys));
+        let side = usize::from(part.has_keys());
         let longest = self.longest[side].next_multiple_of(block as usize);
         let kernel = &lists::attention_unlisted::KERNEL;
         let grid = Grid::x(y.shape()[0].div_ceil(CLEARED));
@@ -101,7 +101,7 @@ impl Flash {
         let wide = launch::accumulate_dtype(q.dtype());
         let kernel: &KernelDef = match part {
             Part::Forward => &device::attention::KERNEL,
-            Part::Keys => &device::attention_keys::KERNEL,
+            Part::Keys | Part::OnlyKeys | Part::OnlyValues => &device::attention_keys::KERNEL,
             Part::Queries => &device::attention_queries::KERNEL,
         };
         let mut tile = self.tile(part, q);
@@ -109,10 +109,8 @@ impl Flash {
         if is_alone {
             tile = tile.of_all_keys(&chip(q.device()), part, q.shape()[3]);
         }
-        let (rows, heads) = match part {
-            Part::Keys => (k.shape()[2], k.shape()[1]),
-            Part::Forward | Part::Queries => (q.shape()[2], q.shape()[1]),
-        };
+        let of_rows = if part.has_keys() { k } else { q };
+        let (rows, heads) = (of_rows.shape()[2], of_rows.shape()[1]);
         let list = self.packed.as_ref().map(|packed| packed.list(part, [q, k], tile.rows(part)));
         let list = list.transpose()?;
         let blocks = match &list {
@@ -125,12 +123,10 @@ impl Flash {
         }
         let Tile { queries, keys, warps } = tile;
         let head = q.shape()[3].next_power_of_two().max(16) as i64;
-        let alone = match part {
-            Part::Forward => None,
-            Part::Keys | Part::Queries => Some(i64::from(is_alone)),
-        };
+        let alone = (part != Part::Forward).then_some(i64::from(is_alone));
         let mut consts = vec![queries, keys, head];
         consts.extend(alone);
+        consts.extend(part.only());
         consts.extend(self.features().consts());
         // Without a bias any tensor of four axes stands in its place.
         let mut tensors = vec![(q, false), (k, false), (v, false)];
@@ -156,7 +152,7 @@ impl Flash {
         ]);
         let grid = match part {
             Part::Forward => Grid::x(blocks * heads * batch),
-            Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batch),
+            _ => Grid::xyz(blocks, heads, batch),
         };
         let dtypes = [q.dtype(), wide];
         launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
@@ -179,8 +175,7 @@ impl Flash {
     }
 
     fn tile(&self, part: Part, q: &Tensor) -> Tile {
-        let heads = Heads { queries: q.shape()[2], width: q.shape()[3], bytes: q.dtype().bytes() };
-        Tile::of(&chip(q.device()), part, heads, self.features())
+        Tile::of(&chip(q.device()), part, heads_of(q), self.features())
     }
 
     /// Memory for what a kernel writes of the shape of a tensor, `[B, H, L, D]`; of packed sequences in the
@@ -207,9 +202,13 @@ impl Flash {
         let inputs = [saved.input(0), saved.input(1), saved.input(2)];
         let (delta, norm) = self.sums_of_rows(saved, dy, lse)?;
         let dq = self.fresh(Part::Queries, inputs[0])?;
-        let [dk, dv] = [self.fresh(Part::Keys, inputs[1])?, self.fresh(Part::Keys, inputs[2])?];
+        let parts = Part::of_keys(&chip(dy.device()), heads_of(inputs[0]), self.features());
+        let [first, last] = [parts[0], parts[parts.len() - 1]];
+        let [dk, dv] = [self.fresh(first, inputs[1])?, self.fresh(last, inputs[2])?];
         let read = [(dy, false), (&norm, false), (&delta, false)];
-        self.launch(Part::Keys, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
+        for &part in parts {
+            self.launch(part, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
+        }
         self.launch(Part::Queries, inputs, &[&read[..], &[(&dq, true)]].concat())?;
         Ok([dq, dk, dv])
     }
@@ -306,6 +305,11 @@ impl Flash {
         let (dq, dk, dv) = (ds.matmul(&k)?, summed(&ds.t()?.matmul(&q)?)?, summed(&dv)?);
         Ok([dq.to_dtype(dtype)?, dk.to_dtype(dtype)?, dv.to_dtype(dtype)?])
     }
+}
+
+/// What tiles are chosen for.
+fn heads_of(q: &Tensor) -> Heads {
+    Heads { queries: q.shape()[2], width: q.shape()[3], bytes: q.dtype().bytes() }
 }
 
 /// The list of blocks as an argument.

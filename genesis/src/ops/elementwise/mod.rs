@@ -13,7 +13,6 @@ mod polygamma;
 pub(super) mod reference;
 mod scalar;
 mod select;
-mod special;
 mod unary;
 
 pub(super) use super::operands::check_pair;
@@ -31,7 +30,6 @@ pub(super) const AUTOCAST: &[Precisions] = &[
     scalar::AUTOCAST,
     math::AUTOCAST,
     math_pairs::AUTOCAST,
-    special::AUTOCAST,
     compare::AUTOCAST,
     select::AUTOCAST,
 ];
@@ -44,7 +42,6 @@ pub(super) static INFOS: &[&[OpInfo]] = &[
     scalar::info::INFOS,
     math::info::INFOS,
     math_pairs::info::INFOS,
-    special::info::INFOS,
     polygamma::info::INFOS,
     compare::info::INFOS,
     select::info::INFOS,
@@ -61,6 +58,5 @@ pub(super) static METHODS: &[&[Method]] = &[
     scalar::info::METHODS,
     math::info::METHODS,
     math_pairs::info::METHODS,
-    special::info::METHODS,
     compare::info::METHODS,
 ];

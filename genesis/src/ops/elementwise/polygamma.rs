@@ -1,7 +1,7 @@
 //! Derivatives of the digamma function.
 
 use genesis_kernel::ir::DType;
-use kernels::special as device;
+use kernels::{math, special as device};
 
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -40,6 +40,12 @@ impl Op for Polygamma {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         let y = result_of(&[x], x.shape(), (x.dtype(), x.device()))?;
+        if self.n == 1 {
+            let kernels = (&math::trigamma::KERNEL, Some(&math::trigamma_flat::KERNEL));
+            let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+            launch::function(kernels, launch::Steps::Many, &dtypes, &[x], &y)?;
+            return Ok(y);
+        }
         let factorial: f64 = (1..=self.n).map(f64::from).product::<f64>();
         let factor = if self.n % 2 == 1 { factorial } else { -factorial };
         let numbers = [f64::from(self.n + 1), factor].map(|v| launch::number(DType::F64, v));

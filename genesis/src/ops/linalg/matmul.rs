@@ -267,6 +267,19 @@ fn is_turned(t: &Tensor) -> bool {
     matches!((t.shape(), t.strides()), (&[m, n], &[1, step]) if m > 1 && n > 1 && step > 1)
 }
 
+/// The product of floats of rank 3, K not 0, in the precision of their dtype whatever `set_matmul_precision` allows.
+#[track_caller]
+pub(super) fn full_precision(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    match a.device() {
+        Device::Cpu => launch::matmul_cpu(a, b, c),
+        Device::Cuda(_) if is_of_vector(a, b)? => of_vector(a, b, c),
+        Device::Cuda(_) => match launch::parts(a, c) {
+            (1, _) => launch::matmul(a, b, c, false),
+            parts => in_parts(a, b, c, parts),
+        },
+    }
+}
+
 struct MatMul {
     shapes: [Vec<usize>; 2],
 }
@@ -292,13 +305,8 @@ impl Op for MatMul {
             false => (a, b),
         };
         product(a, b, &|a, b, c| match a.device() {
-            Device::Cpu => launch::matmul_cpu(a, b, c),
             Device::Cuda(_) if tf32 => launch::matmul(a, b, c, tf32),
-            Device::Cuda(_) if is_of_vector(a, b)? => of_vector(a, b, c),
-            Device::Cuda(_) => match launch::parts(a, c) {
-                (1, _) => launch::matmul(a, b, c, false),
-                parts => in_parts(a, b, c, parts),
-            },
+            _ => full_precision(a, b, c),
         })
     }
 

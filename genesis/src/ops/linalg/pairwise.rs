@@ -1,14 +1,20 @@
 //! The distance of every point of one set to every point of another.
 
+use genesis_kernel::ir::DType;
+use kernels::distance::NEAR;
+
+use super::matmul::full_precision;
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Saves, apply, promote, wrong_dtype};
+use crate::ops::{Op, Saves, apply, composite, promote, wrong_dtype};
 use crate::shape::{broadcast_shapes, product};
 use crate::tensor::Tensor;
 
 const NAME: &str = "cdist";
+/// Differences of coordinates of two sets of points from which on products and what they need cost less.
+const MANY: usize = 1 << 20;
 
 /// In what autocast computes it.
 pub(super) const AUTOCAST: Precisions = &[(NAME, Precision::Single)];
@@ -21,7 +27,8 @@ impl Tensor {
     /// `[.., P, D]` and `[.., R, D]` give `[.., P, R]`; leading axes broadcast.
     /// # Numerics
     /// Differences are summed as they are, in f32 for 16-bit dtypes: nothing cancels for points that are near each
-    /// other and far from 0.
+    /// other and far from 0. Many points of f32 or f64 are multiplied (`|x|² + |y|² - 2 x y`) for order 2, and only
+    /// those pairs summed so that are near: a quarter of `|x|² + |y|²` or less apart, squared.
     /// # Errors
     /// If the last extents differ, leading axes do not broadcast, the dtype is not a float, or `p` is negative.
     /// # Source
@@ -73,6 +80,13 @@ impl Distances {
         dy.div(&power)?.masked_fill(&is_zero, 0.0)
     }
 
+    /// Whether distances are made of products of points, `[B, P, D]` and `[B, R, D]`.
+    fn is_of_products(&self, x: &Tensor, y: &Tensor) -> bool {
+        let is_wide = matches!(x.dtype(), DType::F32 | DType::F64);
+        let work = product([x.shape()[1], y.shape()[1], x.shape()[2]]);
+        self.p == 2.0 && is_wide && work >= MANY
+    }
+
     /// The gradients by ops that have gradients themselves.
     fn differentiable(&self, [x, y, z]: [&Tensor; 3], dy: &Tensor) -> Result<[Tensor; 2]> {
         let off = x.unsqueeze(-2)?.sub(&y.unsqueeze(-3)?)?;
@@ -99,6 +113,36 @@ fn turned(t: &Tensor) -> Result<Tensor> {
     t.transpose(-1, -2)?.contiguous()
 }
 
+/// The squared lengths of points, `[B, P]`.
+fn squares(x: &Tensor) -> Result<Tensor> {
+    composite(NAME, &[], [x], |[x], _| x.square()?.sum_dims(&[-1], false))
+}
+
+/// The weights `w: [B, P, R]` of pairs whose distances `z` are far, and 0 for others.
+fn far_weights(z: &Tensor, w: &Tensor, [x, y]: [&Tensor; 2]) -> Result<Tensor> {
+    let (xx, yy) = (squares(x)?.unsqueeze(-1)?, squares(y)?.unsqueeze(-2)?);
+    composite(NAME, &[NEAR], [z, w, &xx, &yy], |[z, w, xx, yy], n| {
+        let is_far = z.square()?.ge(&xx.add(yy)?.mul_scalar(n[0])?)?;
+        w.masked_fill(&is_far.logical_not()?, 0.0)
+    })
+}
+
+/// The gradient of `x: [B, P, D]` of distances of order 2 to `y: [B, R, D]`, by weights `[B, P, R]`: of pairs that are far
+/// `x sum(w) - w y`, which does not cancel, and those that are near as they are.
+fn by_products([x, y]: [&Tensor; 2], w: &Tensor, far: &Tensor) -> Result<Tensor> {
+    let others = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+    full_precision(far, y, &others)?;
+    let sums = far.sum_dims(&[-1], true)?;
+    let dx =
+        composite(NAME, &[], [x, &sums, &others], |[x, sums, others], _| x.mul(sums)?.sub(others))?;
+    let count = composite(NAME, &[], [w, far], |[w, far], _| {
+        w.ne(far)?.to_dtype(w.dtype())?.sum_dims(&[-1], false)
+    })?;
+    let of = [x, y, &w.transpose(1, 2)?, &far.transpose(1, 2)?, &count];
+    launch::distance::distances_near_bwd(of, &dx)?;
+    Ok(dx)
+}
+
 impl Op for Distances {
     fn name(&self) -> &'static str {
         NAME
@@ -111,7 +155,11 @@ impl Op for Distances {
             return Tensor::zeros(&shape, (x.dtype(), x.device()));
         }
         let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
-        if z.numel() > 0 {
+        if self.is_of_products(x, y) {
+            full_precision(x, &y.t()?, &z)?;
+            let of = [&turned(x)?, &turned(y)?, &squares(x)?, &squares(y)?];
+            launch::distance::distances_of_products(of, &z)?;
+        } else if z.numel() > 0 {
             launch::distance::distances(&turned(x)?, &turned(y)?, &z, self.p)?;
         }
         Ok(z)
@@ -131,6 +179,13 @@ impl Op for Distances {
             return Ok(self.differentiable([x, y, z], dy)?.map(Some).into());
         }
         let w = self.weights(z, dy)?.contiguous()?;
+        if self.is_of_products(x, y) {
+            let far = far_weights(z, &w, [x, y])?;
+            let dx = saved.wanted[0].then(|| by_products([x, y], &w, &far)).transpose()?;
+            let (w, far) = (w.transpose(1, 2)?, far.transpose(1, 2)?);
+            let dy = saved.wanted[1].then(|| by_products([y, x], &w, &far)).transpose()?;
+            return Ok(vec![dx, dy]);
+        }
         let gradient = |points: &Tensor, others: &Tensor, w: &Tensor, z: &Tensor| -> Result<_> {
             let dx = Tensor::uninitialized(points.shape(), (points.dtype(), points.device()))?;
             launch::distance::distances_bwd([points, others, w, z], &dx, self.p)?;
