@@ -54,6 +54,7 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("embedding_starts", DType::I64, &[128], Some(4)),
     ("embedding_bwd", DType::BF16, &[4, 4, 1024], Some(4)),
     ("adam", DType::F32, &[1024, 8, 0, 0, 1, 0], Some(4)),
+    ("adamw_8bit", DType::F32, &[1024, 8, 0, 0, 4], Some(4)),
     ("cast_across", DType::F32, &[64, 64], None),
     ("cast_across", DType::BF16, &[64, 64], None),
     ("add_row", DType::F32, &[8, 256], Some(4)),

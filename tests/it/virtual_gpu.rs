@@ -120,6 +120,8 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "nn_joined::values_and_gradients_on_a_gpu_are_those_of_two_ops",
             "quantized_layers::a_layer_is_two_launches",
             "quantized_layers::a_model_of_codes_has_as_many_launches_as_one_of_tensors",
+            "optim_8bit::a_step_is_two_launches_and_is_captured",
+            "optim_8bit::codes_are_the_nearest_and_a_first_step_is_that_of_adamw",
             "random::devices_draw_the_same",
             "result_layout::results_lie_as_their_operands",
             "sanitize::products_of_tf32",
@@ -171,7 +173,14 @@ fn generation_that_goes_ahead() -> anyhow::Result<()> {
 
 #[test]
 fn language_models_are_trained() -> anyhow::Result<()> {
-    pass("", &["lm_training::a_step_is_the_same_on_every_device"])
+    pass(
+        "",
+        &[
+            "lm_keeping::gradients_of_a_gpu_have_the_same_bits_whatever_is_kept",
+            "lm_keeping::what_waits_in_the_host_takes_no_memory_of_the_gpu",
+            "lm_training::a_step_is_the_same_on_every_device",
+        ],
+    )
 }
 
 #[test]
