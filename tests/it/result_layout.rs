@@ -101,3 +101,51 @@ fn what_is_fused_and_what_is_written_in_place_does_too() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn operands_that_lie_across_their_rows_give_the_numbers_of_dense_ones() -> Result<()> {
+    type Op = fn(&[Tensor]) -> Result<Tensor>;
+    // Enough elements for the CPU to copy them first, by tiles that registers transpose.
+    let x = dense(&[96, 80], Device::Cpu)?.t()?;
+    let stack = x.unsqueeze(0)?.broadcast_to(&[3, 80, 96])?;
+    let (weight, bias) = (dense(&[96], Device::Cpu)?, dense(&[96], Device::Cpu)?);
+    let ops: [(&str, Op); 9] = [
+        ("softmax", |t| t[0].softmax(-1)),
+        ("log_softmax", |t| t[0].log_softmax(-1)),
+        ("layer_norm", |t| t[0].layer_norm(&t[1], &t[2], 1e-5)),
+        ("rms_norm", |t| t[0].rms_norm(&t[1], 1e-5)),
+        ("cumsum", |t| t[0].cumsum(-1)),
+        ("cummax", |t| Ok(t[0].cummax(-1)?.1)),
+        ("tril", |t| t[0].tril(0)),
+        ("copy", |t| t[0].copy()),
+        ("max", |t| Ok(t[0].max_with_index(-1, false)?.1)),
+    ];
+    for across in [&x, &stack, &x.narrow(0, 3, 70)?] {
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let [t, weight, bias] = [across, &weight, &bias].map(|t| t.to_dtype(dtype));
+            let across = [t?, weight?, bias?];
+            let rows = [across[0].contiguous()?, across[1].clone(), across[2].clone()];
+            for (what, op) in ops {
+                let numbers = |of: &[Tensor]| op(of)?.to_f64_vec();
+                assert_eq!(numbers(&across)?, numbers(&rows)?, "{what} of {dtype}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn images_are_resized_as_they_lie() -> Result<()> {
+    let images = dense(&[2, 9, 14, 20], Device::Cpu)?.permute(&[0, 3, 1, 2])?; // [N, C, H, W]
+    for size in [[3, 4], [9, 14], [7, 5]] {
+        let (got, wanted) =
+            (images.adaptive_avg_pool(&size)?, images.contiguous()?.adaptive_avg_pool(&size)?);
+        assert_eq!(got.shape(), wanted.shape());
+        for (a, b) in got.to_f64_vec()?.into_iter().zip(wanted.to_f64_vec()?) {
+            assert!((a - b).abs() < 1e-6, "{size:?}: {a}, of dense images {b}");
+        }
+        let [_, c, h, w] = got.shape()[..] else { panic!("images have four axes") };
+        assert_eq!(got.strides()[1], 1, "{c} channels of {h} by {w} are last");
+    }
+    Ok(())
+}

@@ -207,11 +207,24 @@ impl<'a> Inline<'a> {
     pub(super) fn walk_as_read(&mut self) -> Option<Axes<usize>> {
         let along: Vec<&[i64]> = self.reads.iter().map(|read| &read.strides[..]).collect();
         let order = memory_order(&self.space, &along)?;
-        self.space = reordered(&self.space, &order);
-        for read in &mut self.reads {
-            read.strides = reordered(&read.strides, &order);
-        }
+        self.reorder(&order);
         Some(order)
+    }
+
+    /// Walks the axes after the first ones in the order in which those of the tensors that are read lie in memory: a
+    /// reduction over them has no order.
+    pub(super) fn reduce_as_read(&mut self, kept: usize) {
+        let along: Vec<&[i64]> = self.reads.iter().map(|read| &read.strides[kept..]).collect();
+        let Some(order) = memory_order(&self.space[kept..], &along) else { return };
+        let all: Axes<usize> = (0..kept).chain(order.iter().map(|&axis| kept + axis)).collect();
+        self.reorder(&all);
+    }
+
+    fn reorder(&mut self, order: &[usize]) {
+        self.space = reordered(&self.space, order);
+        for read in &mut self.reads {
+            read.strides = reordered(&read.strides, order);
+        }
     }
 
     /// The axes that all tensors walk as one joined, with the strides of each tensor.

@@ -346,7 +346,9 @@ impl<'a> Planner<'a> {
         four[4 - dims.len()..].copy_from_slice(dims);
         fused::Walk {
             form: recipe.form,
-            is_turned: matches!(recipe.form, Form::Rows(_)) && are_turned(recipe, operands),
+            is_turned: self.device.is_cuda()
+                && matches!(recipe.form, Form::Rows(_))
+                && are_turned(recipe, operands),
             dims: four,
             tensors: recipe.leaves.len() + recipe.results.len(),
             bytes: dtypes.map(DType::bytes).max().unwrap_or(4),
@@ -383,6 +385,7 @@ impl<'a> Planner<'a> {
         };
         let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone(), self.numbers);
         let value = inline.value(from.node, &contiguous_strides(&operand.shape), 0)?;
+        inline.reduce_as_read(kept);
         let Some(strides) = inline.rows(kept) else { return Err(needs) };
         let form = Form::Rows(kind);
         let probe = (value, operand.dtype);

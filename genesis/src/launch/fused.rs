@@ -7,8 +7,10 @@ use genesis_kernel::tuning::elementwise::{Flat, Tile};
 use genesis_kernel::tuning::reductions::Reduction;
 
 use super::config::chip;
-use super::{base, launch_with};
+use super::upright::upright_view;
+use super::{base, launch_with, own_view};
 use crate::error::Result;
+use crate::shape::Axes;
 use crate::tensor::Tensor;
 
 /// What a composed kernel walks.
@@ -95,16 +97,35 @@ pub(crate) fn composed(
     tensors: &[Option<Tensor>],
     numbers: &[Arg],
 ) -> Result<()> {
+    let tensor = |operand: &Operand| {
+        tensors[operand.slot].as_ref().expect("a tensor is made before it is used")
+    };
+    let Some(on) = operands.last().map(tensor).filter(|on| on.numel() > 0) else { return Ok(()) };
     let mut args = Vec::with_capacity(operands.len() + numbers.len());
-    let mut on = None;
+    // The copies stay until the launch.
+    let mut copies = Vec::new();
     for operand in operands {
-        let tensor = tensors[operand.slot].as_ref().expect("a tensor is made before it is used");
-        args.push(view(tensor, operand));
-        on = Some(tensor);
+        match upright(tensor(operand), operand)? {
+            Some(copy) => {
+                args.push(own_view(&copy, false));
+                copies.push(copy);
+            }
+            None => args.push(view(tensor(operand), operand)),
+        }
     }
-    let Some(on) = on.filter(|on| on.numel() > 0) else { return Ok(()) };
     args.extend_from_slice(numbers);
     launch_with(kernel, on, Grid::xy(size.grid, size.parts), &[], &size.consts, size.warps, &args)
+}
+
+/// A copy of an operand that lies across the walk: see [`upright`](super::upright).
+fn upright(t: &Tensor, operand: &Operand) -> Result<Option<Tensor>> {
+    if operand.mutable || t.device().is_cuda() {
+        return Ok(None);
+    }
+    let first = (t.layout().start() as i64).checked_add(operand.offset);
+    let Some(first) = first.and_then(|first| usize::try_from(first).ok()) else { return Ok(None) };
+    let dims: Axes<usize> = operand.dims.iter().map(|&extent| extent as usize).collect();
+    upright_view(t, &dims, &operand.strides, first)
 }
 
 fn view(t: &Tensor, operand: &Operand) -> Arg {

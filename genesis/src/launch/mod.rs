@@ -25,6 +25,8 @@ pub(crate) mod planes;
 pub(crate) mod quantized;
 pub(crate) mod quantized_tiles;
 mod reduce;
+pub(crate) mod select_cpu;
+mod upright;
 pub(crate) mod window;
 mod window_cpu;
 
@@ -42,6 +44,7 @@ pub(crate) use self::reduce::{
     Fold, arg_cols, arg_rows, counters, cumsum, extreme, fold, join_moments, scan, slope_sums, sum,
     variance,
 };
+use self::upright::{or_copy, upright_copies, upright_rows, views_of};
 use crate::dispatch::capture;
 use crate::dispatch::trace;
 use crate::error::Result;
@@ -266,6 +269,7 @@ pub(crate) fn by_steps(
     if shape.len() > 4 {
         return laid_out(steps, kernel, dtypes, inputs, out, numbers);
     }
+    let copies = upright_copies(inputs, &shape, &mut strides)?;
     let turned = steps == Steps::Few && face::face(&mut shape, &mut strides);
     if !turned {
         face::heighten(&mut shape, &mut strides);
@@ -274,8 +278,10 @@ pub(crate) fn by_steps(
     let dims: Vec<usize> = std::iter::repeat_n(1, pad).chain(shape).collect();
     let full =
         |s: &[i64]| -> Vec<i64> { std::iter::repeat_n(0, pad).chain(s.iter().copied()).collect() };
-    let mut args: Vec<Arg> =
-        inputs.iter().zip(&strides).map(|(t, s)| view(t, &dims, &full(s), false)).collect();
+    let mut args: Vec<Arg> = Vec::with_capacity(inputs.len() + 1 + numbers.len());
+    for (place, (&t, s)) in inputs.iter().zip(&strides).enumerate() {
+        args.push(view(or_copy(&copies, place, t), &dims, &full(s), false));
+    }
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
     let bytes = widest(inputs.iter().copied().chain([out]));
@@ -711,7 +717,8 @@ pub(crate) fn warped_views(
     tensors: &[(&Tensor, bool)],
     numbers: &[Arg],
 ) -> Result<()> {
-    let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
+    let copies = upright_rows(tensors)?;
+    let mut args = views_of(tensors, &copies);
     args.extend_from_slice(numbers);
     launch_with(kernel, tensors[0].0, grid, dtypes, consts, num_warps, &args)
 }
@@ -744,7 +751,8 @@ pub(crate) fn kept_rows(
 ) -> Result<()> {
     let KeptRows { rows, cols, warps, cluster } = kept;
     let options = LaunchOptions { num_warps: warps, cluster, ..LaunchOptions::default() };
-    let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
+    let copies = upright_rows(tensors)?;
+    let mut args = views_of(tensors, &copies);
     args.extend_from_slice(numbers);
     let grid = Grid::x(tensors[0].0.shape()[0].div_ceil(rows));
     let consts = [rows as i64, cols as i64];

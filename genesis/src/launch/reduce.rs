@@ -14,6 +14,7 @@ use genesis_kernel::tuning::reductions::{MAX_SHARED, Reduction, RowTile};
 use kernels::{moments, reduce as device, scan as device_scan};
 
 use super::config::chip;
+use super::upright::upright;
 use super::{accumulate_dtype, launch_with, number, own_view, pointer, scalar, view};
 use crate::dispatch::trace;
 use crate::error::Result;
@@ -206,8 +207,8 @@ pub(crate) fn slope_sums(
     let (m, n) = (x.shape()[0], x.shape()[1]);
     let bytes = x.dtype().bytes().max(mean.dtype().bytes());
     let cut = Reduction::of(&chip(x.device()), [m, n, 1], bytes);
-    let is_one_launch = cut.parts == 1 && m < 1 << 31 && m * n > 0;
-    if !x.device().is_cuda() || dy.dtype() != x.dtype() || !is_one_launch {
+    let is_busy = cut.parts == 1 || x.device() == Device::Cpu;
+    if dy.dtype() != x.dtype() || !is_busy || m >= 1 << 31 || m * n == 0 {
         return Ok(false);
     }
     let cols = cut.cols.min(COLS_OF_TWO);
@@ -256,7 +257,8 @@ pub(crate) fn arg_rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Re
     let (m, n) = (x.shape()[0], x.shape()[1]);
     let RowTile { rows, cols, warps } =
         RowTile::of_indices(&chip(x.device()), m, n, x.dtype().bytes());
-    let args = [own_view(x, false), results(y)];
+    let copy = upright(x)?;
+    let args = [own_view(copy.as_ref().unwrap_or(x), false), results(y)];
     let consts = [rows as i64, cols as i64];
     launch_with(kernel, y, Grid::x(m.div_ceil(rows)), &[x.dtype()], &consts, warps, &args)
 }
@@ -321,8 +323,9 @@ pub(crate) fn scan(
     let RowTile { rows, cols, warps } =
         RowTile::of_scans(&chip(x.device()), m, n, x.dtype().bytes());
     let consts = [rows as i64, cols as i64];
-    let mut args = vec![own_view(x, false), own_view(y, true)];
-    args.extend(other.map(|other| own_view(other, false)));
+    let (x_copy, other_copy) = (upright(x)?, other.map(upright).transpose()?.flatten());
+    let mut args = vec![own_view(x_copy.as_ref().unwrap_or(x), false), own_view(y, true)];
+    args.extend(other_copy.as_ref().or(other).map(|other| own_view(other, false)));
     launch_with(kernel, y, Grid::x(m.div_ceil(rows)), dtypes, &consts, warps, &args)
 }
 

@@ -318,7 +318,7 @@ impl Lower<'_> {
             return;
         }
         if self.pending.contains(&op) && self.plan.kept[value.index()] {
-            if own != Some(at) {
+            if own != Some(at) || self.plan.turned[value.index()].is_some() {
                 survey.apart.insert(op);
                 return;
             }

@@ -18,7 +18,7 @@ use super::affine::{NONE, ONE, Step};
 use super::chunk::{Chunk, Coord};
 use super::lowering::Lower;
 use super::nest::{MAX_LANES, Space};
-use super::transpose;
+use super::plan::side;
 use crate::Error;
 use crate::ir::{DType, DotPrecision, Op, OpKind, Shape, TileType, Value};
 
@@ -156,7 +156,7 @@ impl<'a> Lower<'a> {
         let &Packing { value, packed, place, .. } = packing;
         let [rows, columns] = [0, 1].map(|axis| packed.shape.extent(axis));
         let turned = TileType::data(packed.dtype(), Shape::new(&[columns, rows]));
-        let side = transpose::side(packed.dtype());
+        let side = side(packed.dtype());
         let is_whole = rows % side == 0 && columns % side == 0;
         let to = if is_whole { self.alloc(turned) } else { place };
         self.nest(Space::along(packed.shape, 0), &[value], None, &mut |lower, chunk| {

@@ -276,7 +276,10 @@ impl<'a> Lower<'a> {
     /// Computes a kept value of a virtual op in a nest of its own.
     pub(super) fn keep(&mut self, value: Value) -> Result<(), Error> {
         let place = self.new_place(value);
-        self.copy_to(value, place)?;
+        match self.plan.turned[value.index()] {
+            Some(matrix) => self.turn(matrix, place)?,
+            None => self.copy_to(value, place)?,
+        }
         self.places[value.index()] = Some(place);
         Ok(())
     }

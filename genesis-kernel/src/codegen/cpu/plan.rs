@@ -21,12 +21,17 @@ use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Region, UnaryOp, Value};
 pub(super) struct Plan {
     /// Whether a tile value is kept in scratch.
     pub(super) kept: Vec<bool>,
+    /// The matrix that a value is the transpose of, where it is a load that squares of registers turn.
+    pub(super) turned: Vec<Option<Value>>,
     /// Whether any loop or scalar op reads the value.
     pub(super) is_read: Vec<bool>,
     position: Vec<usize>,
     region: Vec<Option<Region>>,
     effects: Vec<Op>,
 }
+
+/// A register of AVX-512.
+const REGISTER_BYTES: usize = 64;
 
 /// Instructions, roughly, that recomputing a chunk may cost before it is kept instead.
 const CHEAP: u32 = 12;
@@ -104,6 +109,7 @@ impl Plan {
         let order = func.walk();
         let mut plan = Plan {
             kept: vec![false; func.n_values()],
+            turned: turned(func, &order),
             is_read: vec![false; func.n_values()],
             position: vec![0; func.n_ops()],
             region: vec![None; func.n_ops()],
@@ -129,6 +135,7 @@ impl Plan {
                     && plan.is_read[v]
                     && (is_root(&func.op(op).kind)
                         || gathered[v]
+                        || plan.turned[v].is_some()
                         || reshaped[v] && (costs[v] > CHEAP || func.tile(result).shape.rank() > 1)
                         || costly
                         || plan.must_keep(func, op, &readers[v], costs[v]));
@@ -251,6 +258,51 @@ fn gathered(func: &Func, order: &[Op]) -> Vec<bool> {
         }
     }
     gathered
+}
+
+/// Rows and columns of a square that registers transpose: as many as a register has lanes.
+pub(super) fn side(dtype: DType) -> usize {
+    REGISTER_BYTES / dtype.bytes().max(4)
+}
+
+/// Of each value, the matrix that it is the transpose of, where that is a load: see [`loaded`]. Products pack their operands
+/// themselves.
+fn turned(func: &Func, order: &[Op]) -> Vec<Option<Value>> {
+    let mut turned = vec![None; func.n_values()];
+    for &op in order {
+        if let Some(matrix) = loaded(func, op) {
+            turned[func.op(op).results[0].index()] = Some(matrix);
+        }
+        if let OpKind::Dot { .. } = func.op(op).kind {
+            func.op(op).operands.iter().for_each(|v| turned[v.index()] = None);
+        }
+    }
+    turned
+}
+
+/// The matrix that an op transposes, where it is a load of whole squares: chunks of its transpose would be gathered from as
+/// many cache lines as they have lanes.
+fn loaded(func: &Func, op: Op) -> Option<Value> {
+    let data = func.op(op);
+    let OpKind::Transpose { perm } = &data.kind else { return None };
+    let tile = func.tile(data.operands[0]);
+    if perm[..] != [1, 0] || tile.is_ptr() {
+        return None;
+    }
+    let is_whole = tile.shape.extents().iter().all(|n| n % side(tile.dtype()) == 0);
+    (is_whole && is_loaded(func, data.operands[0])).then_some(data.operands[0])
+}
+
+/// Whether a value is a load, perhaps with axes of extent 1 more or less.
+fn is_loaded(func: &Func, value: Value) -> bool {
+    let Some(op) = func.def_op(value) else { return false };
+    let data = func.op(op);
+    match data.kind {
+        OpKind::Load => true,
+        OpKind::ExpandDims { .. } => is_loaded(func, data.operands[0]),
+        OpKind::Reshape => is_trivial_reshape(func, op) && is_loaded(func, data.operands[0]),
+        _ => false,
+    }
 }
 
 /// Whether an op computes addresses or indices: mostly those of a chunk's first lane, which are scalars, and

@@ -10,17 +10,26 @@
 
 use super::super::llvm::Val;
 use super::lowering::Lower;
-use super::nest::MAX_LANES;
+use super::plan::side;
 use crate::Error;
-use crate::ir::{DType, TileType};
-
-/// Rows and columns of a square: as many as registers hold.
-pub(super) fn side(dtype: DType) -> usize {
-    MAX_LANES as usize * 4 / dtype.bytes().max(4)
-}
+use crate::ir::{DType, TileType, Value};
 
 impl Lower<'_> {
-    /// Writes the transpose of a matrix, whose extents are multiples of [`side`].
+    /// Writes a transposed load to a place: rows as they lie in memory, then squares of them.
+    pub(super) fn turn(&mut self, matrix: Value, place: Val) -> Result<(), Error> {
+        let tile = self.func.tile(matrix);
+        let rows = match self.places[matrix.index()] {
+            Some(rows) => rows,
+            None => {
+                let rows = self.alloc(tile);
+                self.copy_to(matrix, rows)?;
+                rows
+            }
+        };
+        self.transpose(tile, rows, place)
+    }
+
+    /// Writes the transpose of a matrix, whose extents are multiples of a square's [`side`].
     pub(super) fn transpose(&mut self, from: TileType, source: Val, to: Val) -> Result<(), Error> {
         let [rows, columns] = [0, 1].map(|axis| from.shape.extent(axis));
         let side = side(from.dtype());
