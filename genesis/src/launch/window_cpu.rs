@@ -19,7 +19,7 @@ use genesis_kernel::trace;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use self::lines::{Lines, least, moved, sizes};
+use self::lines::{Lines, TASK, is_one_task, least, moved, sizes};
 use super::axis::Table;
 use crate::tensor::Tensor;
 
@@ -115,32 +115,32 @@ fn max_planes<T: Compared>(lines: &[Lines; 3], x: &Tensor, y: &Tensor, which: &T
     let (before, after) = sizes(lines);
     let [depth, down, across] = lines;
     let width = across.outputs;
+    let plane = |place: &mut Vec<u32>, ((y, which), x): ((&mut [T], &mut [i64]), &[T])| {
+        let rows = y.chunks_mut(width).zip(which.chunks_mut(width));
+        for (row, (best, which)) in rows.enumerate() {
+            best.fill(T::LOWEST);
+            place.fill(u32::MAX);
+            for &d in depth.seen(row / down.outputs) {
+                for &i in down.seen(row % down.outputs) {
+                    let at = (d * down.inputs + i) * across.inputs;
+                    max_line(across, &x[at..][..across.inputs], at as u32, best, place);
+                }
+            }
+            // A window that sees nothing stands at the first element.
+            let places = place.iter().map(|&at| if at == u32::MAX { 0 } else { i64::from(at) });
+            which.iter_mut().zip(places).for_each(|(to, at)| *to = at);
+        }
+    };
     let (mut y, mut which, x) = (y.elements_mut::<T>(), which.elements_mut(), x.elements::<T>());
+    if is_one_task(lines, y.len()) {
+        let made = y.chunks_mut(after).zip(which.chunks_mut(after)).zip(x.chunks(before));
+        let mut place = vec![0; width];
+        return made.for_each(|item| plane(&mut place, item));
+    }
     let planes = y.par_chunks_mut(after).with_min_len(least(lines));
     let which = which.par_chunks_mut(after);
     let work = planes.zip(which).zip(x.par_chunks(before));
-    install(|| {
-        work.for_each_init(
-            || vec![0; width],
-            |place, ((y, which), x)| {
-                let rows = y.chunks_mut(width).zip(which.chunks_mut(width));
-                for (row, (best, which)) in rows.enumerate() {
-                    best.fill(T::LOWEST);
-                    place.fill(u32::MAX);
-                    for &d in depth.seen(row / down.outputs) {
-                        for &i in down.seen(row % down.outputs) {
-                            let at = (d * down.inputs + i) * across.inputs;
-                            max_line(across, &x[at..][..across.inputs], at as u32, best, place);
-                        }
-                    }
-                    // A window that sees nothing stands at the first element.
-                    let places =
-                        place.iter().map(|&at| if at == u32::MAX { 0 } else { i64::from(at) });
-                    which.iter_mut().zip(places).for_each(|(to, at)| *to = at);
-                }
-            },
-        )
-    });
+    install(|| work.for_each_init(|| vec![0; width], plane));
 }
 
 /// What windows see of one line of the input, which begins at `start`, beside what they saw before.
@@ -154,23 +154,53 @@ fn max_line<T: Compared>(
     // NaN wins, of equals the first; what comes first wins over nothing.
     #[allow(clippy::eq_op, reason = "only NaN is not itself")]
     let wins = |v: T, best: T, place: u32| (v > best) | (v != v) | (place == u32::MAX);
-    for tap in 0..across.taps {
-        let own = across.even.clone();
-        let windows = best[own.clone()].iter_mut().zip(&mut place[own]);
-        across.each(tap, line, windows, |(best, place), v, at| {
-            let own = start + at as u32;
-            let won = wins(v, *best, *place);
-            *best = if won { v } else { *best };
-            *place = if won { own } else { *place };
-        });
+    for part in &across.parts {
+        for tap in 0..part.taps {
+            let own = part.range.clone();
+            let windows = best[own.clone()].iter_mut().zip(&mut place[own]);
+            across.each(part, tap, line, windows, |(best, place), v, at| {
+                let own = start + at as u32;
+                let won = wins(v, *best, *place);
+                *best = if won { v } else { *best };
+                *place = if won { own } else { *place };
+            });
+        }
     }
-    for o in across.ragged() {
+    for &o in &across.ragged {
+        if let (true, Some(&first)) = (across.is_wide, across.seen(o).first()) {
+            let (v, at) = largest(&line[first..][..across.seen(o).len()]);
+            if wins(v, best[o], place[o]) {
+                (best[o], place[o]) = (v, start + (first + at) as u32);
+            }
+            continue;
+        }
         for &at in across.seen(o) {
             if wins(line[at], best[o], place[o]) {
                 (best[o], place[o]) = (line[at], start + at as u32);
             }
         }
     }
+}
+
+/// The largest of some neighbours and where the first of it stands: of numbers sixteen side by side, and of NaN the last, as
+/// the loop over one after the other finds.
+#[allow(clippy::eq_op, reason = "only NaN is not itself")]
+fn largest<T: Compared>(line: &[T]) -> (T, usize) {
+    let mut most = [T::LOWEST; LANES];
+    let (whole, rest) = line.as_chunks::<LANES>();
+    let mut has_nan = false;
+    for chunk in whole.iter().map(|chunk| &chunk[..]).chain([rest]) {
+        for (most, &v) in most.iter_mut().zip(chunk) {
+            *most = if v > *most { v } else { *most };
+            has_nan |= v != v;
+        }
+    }
+    if let (true, Some(at)) = (has_nan, line.iter().rposition(|&v| v != v)) {
+        return (line[at], at);
+    }
+    let most = most.into_iter().fold(T::LOWEST, |a, b| if b > a { b } else { a });
+    let at = line.iter().position(|&v| v == most).unwrap_or(0);
+    (line[at], at)
 }
 
 /// The gradient of [`max_pool`], by turned tables; whether it was done.
@@ -237,53 +267,207 @@ pub(super) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> bool {
     true
 }
 
+/// A line that one of the result is made of: where it begins in a plane, and by which weight, also as sums have it.
+type Seen<S> = (usize, f64, S);
+
 fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
     let _kernel = trace::host_kernel("pool", || moved(&[x, y]));
     let (before, after) = sizes(lines);
     let [depth, down, across] = lines;
     let width = across.outputs;
-    // The weights of the even elements, place by place, then those of all others as they come.
-    let by_place = |tap: usize| {
-        let weights = across.even.clone().map(|o| across.weight[across.begins[o] + tap]);
-        weights.map(T::weight).collect()
+    let row = |row: usize| -> Vec<Seen<T::Sum>> {
+        let mut seen = Vec::new();
+        for (d, u) in depth.entries(row / down.outputs) {
+            for (i, v) in down.entries(row % down.outputs) {
+                let start = (d * down.inputs + i) * across.inputs;
+                seen.push((start, u * v, T::weight(u) * T::weight(v)));
+            }
+        }
+        seen
     };
-    let even: Vec<Vec<T::Sum>> = (0..across.taps).map(by_place).collect();
-    let (mut y, x) = (y.elements_mut::<T>(), x.elements::<T>());
-    let planes = y.par_chunks_mut(after).with_min_len(least(lines));
-    let work = planes.zip(x.par_chunks(before));
+    let rows: Vec<Vec<Seen<T::Sum>>> = (0..after / width).map(row).collect();
+    let is_as_before = |row: usize| {
+        let of = |row: usize| rows[row].iter().map(|&(start, by, _)| (start, by));
+        row > 0 && of(row).eq(of(row - 1))
+    };
+    let repeats: Vec<bool> = (0..rows.len()).map(is_as_before).collect();
+    let weights = Weights::<T>::of(across);
     let zero = T::weight(0.0);
-    install(|| {
-        work.for_each_init(
-            || (vec![zero; across.inputs], vec![zero; width]),
-            |(line, sums), (y, x)| {
-                for (row, y) in y.chunks_mut(width).enumerate() {
-                    // All lines that the windows see become one: its neighbours are summed at once.
-                    line.fill(zero);
-                    for (d, u) in depth.entries(row / down.outputs) {
-                        for (i, v) in down.entries(row % down.outputs) {
-                            let by = T::weight(u) * T::weight(v);
-                            let seen = &x[(d * down.inputs + i) * across.inputs..];
-                            line.iter_mut().zip(seen).for_each(|(to, x)| *to += by * x.widen());
-                        }
-                    }
-                    sums.fill(zero);
-                    sum_line::<T>(across, &even, line, sums);
-                    y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
-                }
-            },
-        )
-    });
+    let state = || (vec![zero; across.inputs], vec![zero; width], usize::MAX);
+    let (mut y, x) = (y.elements_mut::<T>(), x.elements::<T>());
+    let x = &x[..];
+    let make =
+        |(line, sums, last): &mut (Vec<T::Sum>, Vec<T::Sum>, usize), at: usize, y: &mut [T]| {
+            let (plane, row) = (at / rows.len(), at % rows.len());
+            if !repeats[row] || last.wrapping_add(1) != at {
+                sums.fill(zero);
+                weights.row(&rows[row], &x[plane * before..][..before], line, sums);
+            }
+            *last = at;
+            y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
+        };
+    // Lines of a task, at least; a few large planes are as well shared as many.
+    let least = (least(lines) * rows.len()).min(TASK.div_ceil(width + before / rows.len())).max(1);
+    if y.len() <= least * width {
+        let mut own = state();
+        return y.chunks_mut(width).enumerate().for_each(|(at, y)| make(&mut own, at, y));
+    }
+    let work = y.par_chunks_mut(width).enumerate().with_min_len(least);
+    install(|| work.for_each_init(state, |own, (at, y)| make(own, at, y)));
 }
 
-/// Adds what a line gives to the windows along it.
-fn sum_line<T: Summed>(across: &Lines, even: &[Vec<T::Sum>], line: &[T::Sum], sums: &mut [T::Sum]) {
-    for (tap, weights) in even.iter().enumerate() {
-        let sums = sums[across.even.clone()].iter_mut().zip(weights);
-        across.each(tap, line, sums, |(sum, &weight), v, _| *sum += weight * v);
+/// Numbers side by side in loops along a line.
+const LANES: usize = 16;
+
+/// The weights of a table along lines, as sums have them.
+struct Weights<'l, T: Summed> {
+    across: &'l Lines,
+    /// Those of each part, place by place.
+    parts: Vec<Vec<T::Sum>>,
+    /// All of them, in the order of the entries.
+    all: Vec<T::Sum>,
+}
+
+impl<T: Summed> Weights<'_, T> {
+    fn of(across: &Lines) -> Weights<'_, T> {
+        let of_part = |part: &lines::Part| {
+            let by_place = |tap: usize| {
+                part.range.clone().map(move |o| T::weight(across.weight[across.begins[o] + tap]))
+            };
+            (0..part.taps).flat_map(by_place).collect()
+        };
+        let all = across.weight.iter().map(|&by| T::weight(by)).collect();
+        Weights { across, parts: across.parts.iter().map(of_part).collect(), all }
     }
-    for o in across.ragged() {
-        let mut sum = sums[o];
-        across.entries(o).for_each(|(at, weight)| sum += T::weight(weight) * line[at]);
-        sums[o] = sum;
+
+    /// Adds what a row is made of. Several lines that it sees become one: its neighbours are summed at once.
+    fn row(&self, row: &[Seen<T::Sum>], x: &[T], line: &mut [T::Sum], sums: &mut [T::Sum]) {
+        let n = self.across.inputs;
+        match *row {
+            [] => {}
+            [(start, 1.0, _)] => self.line(&x[start..][..n], T::widen, sums),
+            [(first, _, by), ref rest @ ..] => {
+                line.iter_mut().zip(&x[first..]).for_each(|(to, x)| *to = by * x.widen());
+                for &(start, _, by) in rest {
+                    line.iter_mut().zip(&x[start..]).for_each(|(to, x)| *to += by * x.widen());
+                }
+                self.line(&*line, std::convert::identity, sums);
+            }
+        }
+    }
+
+    /// Adds what a line gives to the windows along it.
+    #[inline(always)]
+    fn line<E: Copy>(&self, line: &[E], widen: impl Fn(E) -> T::Sum + Copy, sums: &mut [T::Sum]) {
+        let across = self.across;
+        for (part, weights) in across.parts.iter().zip(&self.parts) {
+            for (tap, weights) in weights.chunks_exact(part.range.len()).enumerate() {
+                let sums = sums[part.range.clone()].iter_mut().zip(weights);
+                across.each(part, tap, line, sums, |(sum, &by), v, _| *sum += by * widen(v));
+            }
+        }
+        for &o in &across.ragged {
+            let weights = &self.all[across.begins[o]..across.begins[o + 1]];
+            let seen = across.seen(o);
+            match seen.first() {
+                Some(&first) if across.is_wide => {
+                    sums[o] += product::<T, E>(&line[first..][..seen.len()], weights, widen);
+                }
+                _ => {
+                    let mut sum = sums[o];
+                    seen.iter().zip(weights).for_each(|(&at, &by)| sum += by * widen(line[at]));
+                    sums[o] = sum;
+                }
+            }
+        }
+    }
+}
+
+/// The sum of neighbours with weights, sixteen side by side, halves with halves.
+#[inline(always)]
+fn product<T: Summed, E: Copy>(
+    line: &[E],
+    weights: &[T::Sum],
+    widen: impl Fn(E) -> T::Sum,
+) -> T::Sum {
+    let mut sums = [T::weight(0.0); LANES];
+    let ((xs, x), (by, rest)) = (line.as_chunks::<LANES>(), weights.as_chunks::<LANES>());
+    for (xs, by) in xs.iter().zip(by) {
+        for lane in 0..LANES {
+            sums[lane] += by[lane] * widen(xs[lane]);
+        }
+    }
+    for ((sum, &x), &by) in sums.iter_mut().zip(x).zip(rest) {
+        *sum += by * widen(x);
+    }
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            let upper = sums[lane + half];
+            sums[lane] += upper;
+        }
+    }
+    sums[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_neighbours_is_that_of_one_after_the_other() {
+        let of = |line: &[f32]| -> (f32, usize) {
+            let mut best = (f32::NEG_INFINITY, 0);
+            for (at, &v) in line.iter().enumerate() {
+                if v > best.0 || v.is_nan() || at == 0 {
+                    best = (v, at);
+                }
+            }
+            best
+        };
+        let line: Vec<f32> = (0..100).map(|i| ((i * 37) % 50) as f32 - 20.0).collect();
+        for n in [1, 5, 15, 16, 17, 48, 63, 100] {
+            let mut line = line[..n].to_vec();
+            assert_eq!(largest(&line), of(&line));
+            line[n / 2] = f32::NAN;
+            line[n / 3] = f32::NAN;
+            let (v, at) = largest(&line);
+            assert!(v.is_nan() && at == of(&line).1);
+            let none = vec![f32::NEG_INFINITY; n];
+            assert_eq!(largest(&none), of(&none));
+        }
+    }
+
+    #[test]
+    fn products_of_neighbours_are_sums_of_all() {
+        let line: Vec<f32> = (0..83).map(|i| (i % 7) as f32).collect();
+        let weights: Vec<f32> = (0..83).map(|i| (i % 5) as f32 - 2.0).collect();
+        for n in [0, 1, 16, 31, 83] {
+            let sum: f32 = line[..n].iter().zip(&weights).map(|(a, b)| a * b).sum();
+            assert_eq!(product::<f32, f32>(&line[..n], &weights[..n], f32::widen), sum);
+        }
+    }
+
+    #[test]
+    fn parts_of_a_table_see_what_its_rows_do() {
+        // Windows that move by one, then by none, then ragged ones: parts and the others are all of it.
+        let row = |o: usize| match o {
+            0..20 => vec![(Some(o), 1.0), (Some(o + 1), 2.0)],
+            20..40 => vec![(Some(5), 1.0)],
+            _ => (0..o % 3).map(|k| (Some(k), 1.0)).collect(),
+        };
+        let lines = Lines::of(&Table::of([32, 50], 2, row).unwrap());
+        let mut seen: Vec<usize> = lines.parts.iter().flat_map(|p| p.range.clone()).collect();
+        seen.extend(&lines.ragged);
+        seen.extend((40..50).filter(|o| o % 3 == 0));
+        seen.sort();
+        assert_eq!(seen, (0..50).collect::<Vec<_>>());
+        let line: Vec<f32> = (0..32).map(|i| i as f32).collect();
+        for part in &lines.parts {
+            for tap in 0..part.taps {
+                lines.each(part, tap, &line, part.range.clone(), |o, v, at| {
+                    assert_eq!((v, at), (at as f32, lines.seen(o)[tap]));
+                });
+            }
+        }
     }
 }

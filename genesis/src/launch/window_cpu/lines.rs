@@ -8,7 +8,24 @@ use crate::launch::axis::Table;
 use crate::tensor::Tensor;
 
 /// Elements that a task should read and write at least.
-const TASK: usize = 1 << 15;
+pub(super) const TASK: usize = 1 << 15;
+
+/// Neighbours in the result that have equally many entries.
+pub(super) struct Part {
+    /// Which.
+    pub(super) range: Range<usize>,
+    /// How many entries each has.
+    pub(super) taps: usize,
+    /// How far each of these sees from the one before, where that is the same for all.
+    step: Option<usize>,
+    /// What they see, place by place: the first entries of all of them, the second, and so on.
+    by_place: Vec<usize>,
+}
+
+/// The shortest part, and how many parts make up for it that one of them has no step.
+const SHORTEST: usize = 8;
+/// Entries of an element of the result from which on it is a loop of its own, where there are few of them.
+const WIDE: usize = 16;
 
 /// A table without its missing entries.
 pub(super) struct Lines {
@@ -19,13 +36,12 @@ pub(super) struct Lines {
     pub(super) begins: Vec<usize>,
     pub(super) from: Vec<usize>,
     pub(super) weight: Vec<f64>,
-    /// The longest run of neighbours in the result that have equally many entries, `taps`.
-    pub(super) even: Range<usize>,
-    pub(super) taps: usize,
-    /// How far each of these sees from the one before, where that is the same for all.
-    pub(super) step: Option<usize>,
-    /// What they see, place by place: the first entries of all of them, the second, and so on.
-    pub(super) by_place: Vec<usize>,
+    /// Elements of the result that are loops together.
+    pub(super) parts: Vec<Part>,
+    /// The others that have entries.
+    pub(super) ragged: Vec<usize>,
+    /// Whether the others see many neighbours each.
+    pub(super) is_wide: bool,
 }
 
 impl Lines {
@@ -42,35 +58,60 @@ impl Lines {
         }
         let (inputs, outputs) = (table.inputs, table.outputs);
         assert!(from.iter().all(|&at| at < inputs), "a table looks at elements of its axis");
-        let (even, by_place) = (0..0, Vec::new());
+        let (parts, ragged) = (Vec::new(), Vec::new());
         let mut lines =
-            Lines { inputs, outputs, begins, from, weight, even, taps: 0, step: None, by_place };
-        lines.find_even();
+            Lines { inputs, outputs, begins, from, weight, parts, ragged, is_wide: false };
+        lines.find_parts();
         lines
     }
 
-    fn find_even(&mut self) {
-        let count = |o: usize| self.begins[o + 1] - self.begins[o];
-        let (mut first, mut end, mut begin) = (0, 0, 0);
-        for o in 0..self.outputs {
-            if count(o) != count(begin) {
-                begin = o;
-            }
-            if o + 1 - begin > end - first {
-                (first, end) = (begin, o + 1);
+    fn find_parts(&mut self) {
+        let counts: Vec<usize> = self.begins.windows(2).map(|ends| ends[1] - ends[0]).collect();
+        let of_neighbours = |o: usize| self.seen(o).windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let is_wide = |o: usize| counts[o] >= WIDE && of_neighbours(o);
+        self.is_wide = self.outputs < 2 * WIDE && (0..self.outputs).all(is_wide);
+        let (mut parts, mut ragged) = (Vec::new(), Vec::new());
+        let mut begin = 0;
+        for run in counts.chunk_by(|a, b| a == b) {
+            let range = begin..begin + run.len();
+            begin = range.end;
+            match run[0] {
+                0 => {}
+                _ if self.is_wide || range.len() < SHORTEST => ragged.extend(range),
+                taps => parts.extend(self.by_steps(range, taps)),
             }
         }
-        self.taps = if first < end { count(first) } else { 0 };
-        let moved = |(a, b): (&usize, &usize)| a.wrapping_sub(*b);
-        let moves =
-            (first + 1..end).flat_map(|o| self.seen(o).iter().zip(self.seen(o - 1)).map(moved));
-        let step = moves.clone().next().unwrap_or(1);
-        self.step =
-            (step <= self.inputs && moves.clone().all(|other| other == step)).then_some(step);
-        let seen = |tap: usize| (first..end).map(move |o| (tap, o));
-        let all = (0..self.taps).flat_map(seen);
-        self.by_place = all.map(|(tap, o)| self.seen(o)[tap]).collect();
-        self.even = first..end;
+        (self.parts, self.ragged) = (parts, ragged);
+    }
+
+    /// Elements with equally many entries, cut where the step changes, or whole where that is too often.
+    fn by_steps(&self, range: Range<usize>, taps: usize) -> Vec<Part> {
+        let step = |o: usize| -> Option<usize> {
+            let moves = self.seen(o).iter().zip(self.seen(o - 1));
+            let mut moves = moves.map(|(a, b)| a.wrapping_sub(*b));
+            let first = moves.next()?;
+            (first <= self.inputs && moves.all(|other| other == first)).then_some(first)
+        };
+        let mut cuts: Vec<(Range<usize>, Option<usize>)> = Vec::new();
+        for o in range.clone() {
+            match cuts.last_mut() {
+                Some((own, of)) if own.len() == 1 => {
+                    (own.end, *of) = (o + 1, step(o));
+                }
+                Some((own, of)) if of.is_some() && *of == step(o) => own.end = o + 1,
+                _ => cuts.push((o..o + 1, Some(0))),
+            }
+        }
+        let has_steps = cuts.iter().all(|(_, step)| step.is_some());
+        if !has_steps || cuts.len() * SHORTEST > range.len() {
+            cuts = vec![(range, None)];
+        }
+        let part = |(range, step): (Range<usize>, Option<usize>)| {
+            let seen = |tap: usize| range.clone().map(move |o| (tap, o));
+            let by_place = (0..taps).flat_map(seen).map(|(tap, o)| self.seen(o)[tap]).collect();
+            Part { range: range.clone(), taps, step, by_place }
+        };
+        cuts.into_iter().map(part).collect()
     }
 
     pub(super) fn seen(&self, o: usize) -> &[usize] {
@@ -98,26 +139,22 @@ impl Lines {
         self.outputs / 2 == self.inputs && (0..self.outputs).all(own)
     }
 
-    /// Elements of the result that are not even.
-    pub(super) fn ragged(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..self.even.start).chain(self.even.end..self.outputs)
-    }
-
-    /// Gives each of the even elements of the result what it sees of a line at one place, and where.
+    /// Gives each element of a part what it sees of a line at one place, and where.
     #[inline(always)]
     pub(super) fn each<T: Copy, I>(
         &self,
+        part: &Part,
         tap: usize,
         line: &[T],
         items: impl Iterator<Item = I>,
         mut visit: impl FnMut(I, T, usize),
     ) {
         assert_eq!(line.len(), self.inputs, "a line has the elements of the axis");
-        let n = self.even.len();
-        let places = &self.by_place[tap * n..][..n];
+        let n = part.range.len();
+        let places = &part.by_place[tap * n..][..n];
         let Some(&from) = places.first() else { return };
         let items = items.take(n);
-        match self.step {
+        match part.step {
             Some(0) => items.for_each(|item| visit(item, line[from], from)),
             Some(1) => {
                 let seen = line[from..][..n].iter().enumerate();
@@ -151,6 +188,12 @@ pub(super) fn sizes(lines: &[Lines; 3]) -> (usize, usize) {
 pub(super) fn least(lines: &[Lines; 3]) -> usize {
     let (before, after) = sizes(lines);
     TASK.div_ceil((before + after).max(1))
+}
+
+/// Whether a result of so many elements is one task, which the thread that wants it does itself.
+pub(super) fn is_one_task(lines: &[Lines; 3], elements: usize) -> bool {
+    let (_, after) = sizes(lines);
+    elements / after.max(1) <= least(lines)
 }
 
 /// What a kernel moves that sees each of these once.

@@ -9,14 +9,16 @@ pub(super) mod info;
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 
 use super::window::Window;
 use crate::autograd::SavedTensors;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch::axis::{Axis, Table, three, try_map};
 use crate::launch::window as device;
 use crate::ops::{Op, apply, wrong_dtype};
-use crate::shape;
+use crate::shape::{self, inverse, memory_order};
 use crate::tensor::{Tensor, host};
 
 impl Tensor {
@@ -301,10 +303,56 @@ fn mean(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<Tensor> {
 
 /// `x` with its last axes made anew by tables.
 pub(super) fn resample(x: &Tensor, tables: &[Table]) -> Result<Tensor> {
+    if let Some(y) = as_it_lies(x, tables)? {
+        return Ok(y);
+    }
     let shape = result_shape(x, tables);
     let x = planes(x, tables.len())?;
     let tables = Arc::new(three(tables, Table::unit()));
     apply(Resample { tables }, &[&x])?.reshape(&shape)
+}
+
+/// The longest axes that stay as they are and have a table for that.
+const MOST_KEPT: usize = 1 << 16;
+
+/// On the CPU: [`resample`] of a tensor that is dense with its axes in another order, as images whose channels are last; the
+/// result lies likewise. None where other axes lie between more of the resized ones than a launch has.
+fn as_it_lies(x: &Tensor, tables: &[Table]) -> Result<Option<Tensor>> {
+    if x.device() != Device::Cpu || x.is_contiguous() || trace::is_on() || x.numel() == 0 {
+        return Ok(None);
+    }
+    let Some(order) = memory_order(x.shape(), &[x.strides()]) else { return Ok(None) };
+    let signed = |order: &[usize]| order.iter().map(|&axis| axis as i64).collect::<Vec<i64>>();
+    let laid = x.permute(&signed(&order))?;
+    let lead = x.rank() - tables.len();
+    let first = order.iter().position(|&axis| axis >= lead);
+    let Some(first) = first.filter(|_| laid.is_contiguous()) else { return Ok(None) };
+    let (mut own, mut kept): (Vec<Table>, bool) = (Vec::new(), false);
+    let mut shape: Vec<usize> = order[..first].iter().map(|&axis| x.shape()[axis]).collect();
+    for &axis in &order[first..] {
+        let extent = x.shape()[axis];
+        let table = axis.checked_sub(lead).map(|at| &tables[at]);
+        shape.push(table.map_or(extent, |table| table.outputs));
+        // Axes that stay and follow each other are one.
+        let joined = if kept && table.is_none() { own.pop().map_or(1, |t| t.inputs) } else { 1 };
+        let extent = extent.saturating_mul(joined);
+        if table.is_none() && extent > MOST_KEPT {
+            return Ok(None);
+        }
+        kept = table.is_none();
+        own.push(match table {
+            Some(table) => table.clone(),
+            None => Table::of([extent, extent], 1, |o| [(Some(o), 1.0)])?,
+        });
+    }
+    if own.len() > 3 {
+        return Ok(None);
+    }
+    let extents = three(&own.iter().map(|table| table.inputs).collect::<Vec<_>>(), 1);
+    let outer = shape::product(&shape[..first]);
+    let rows = laid.reshape(&[&[outer][..], &extents].concat())?;
+    let y = apply(Resample { tables: Arc::new(three(&own, Table::unit())) }, &[&rows])?;
+    y.reshape(&shape)?.permute(&signed(&inverse(&order))).map(Some)
 }
 
 /// A sum with weights along three axes of `[outer, D, H, W]`.
