@@ -24,6 +24,8 @@ pub static KERNELS: &[&KernelDef] = &[
     &take_slices::KERNEL,
     &put_slices::KERNEL,
     &add_slices_in_order::KERNEL,
+    &add_named_slices_in_order::KERNEL,
+    &extreme_slices_in_order::KERNEL,
     &add_in_order::KERNEL,
 ];
 
@@ -377,6 +379,62 @@ pub fn add_slices_in_order<T: Number, A: Number, const COLS: usize>(
         if (row >= 0) & (row < sums.dim(1)) {
             let more = values.load::<1, 1, COLS>([a, t, j]).to::<A>();
             sums.store([a, row, j], sums.load::<1, 1, COLS>([a, row, j]) + more);
+        }
+    }
+}
+
+/// `sums[a, index[t], b] += values[a, from[t], b]`, as [`mod@add_slices_in_order`]: values of which several `t` take one
+/// are not repeated in memory.
+#[kernel]
+pub fn add_named_slices_in_order<T: Number, A: Number, const COLS: usize>(
+    index: View<i64, 1>,
+    from: View<i64, 1>,
+    values: View<T, 3>,
+    sums: ViewMut<A, 3>,
+) {
+    let across = cdiv(sums.dim(2), COLS);
+    let (a, j) = (program_id(0) / across, program_id(0) % across * COLS);
+    for t in range(0, index.dim(0)) {
+        let row = load(index.ptr() + t * index.stride(0));
+        let own = load(from.ptr() + t * from.stride(0));
+        let is_there = (own >= 0) & (own < values.dim(1));
+        if (row >= 0) & (row < sums.dim(1)) & is_there {
+            let more = values.load::<1, 1, COLS>([a, own, j]).to::<A>();
+            sums.store([a, row, j], sums.load::<1, 1, COLS>([a, row, j]) + more);
+        }
+    }
+}
+
+/// `y[a, index[t], b] = max(y[a, index[t], b], values[a, t, b])`, or the smaller one; NaN wins. With `FORGET` what `y` holds
+/// where there is a value does not count: it becomes `worst` first. As [`mod@add_slices_in_order`] else.
+#[kernel]
+pub fn extreme_slices_in_order<
+    T: Number,
+    const MAX: bool,
+    const FORGET: bool,
+    const COLS: usize,
+>(
+    index: View<i64, 1>,
+    values: View<T, 3>,
+    y: ViewMut<T, 3>,
+    worst: T,
+) {
+    let across = cdiv(y.dim(2), COLS);
+    let (a, j) = (program_id(0) / across, program_id(0) % across * COLS);
+    if FORGET {
+        for t in range(0, index.dim(0)) {
+            let row = load(index.ptr() + t * index.stride(0));
+            if (row >= 0) & (row < y.dim(1)) {
+                y.store([a, row, j], full::<T, 1, 1, COLS>(worst));
+            }
+        }
+    }
+    for t in range(0, index.dim(0)) {
+        let row = load(index.ptr() + t * index.stride(0));
+        if (row >= 0) & (row < y.dim(1)) {
+            let old = y.load::<1, 1, COLS>([a, row, j]);
+            let new = values.load::<1, 1, COLS>([a, t, j]);
+            y.store([a, row, j], if MAX { maximum(old, new) } else { minimum(old, new) });
         }
     }
 }

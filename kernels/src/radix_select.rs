@@ -7,9 +7,8 @@
 //! the 3 smallest of 31 12 30 11    digit 1: two 1s, two 3s, so it is 3, the first of these    digit 0: 0    edge 30
 //! ```
 //!
-//! A CPU walks through a row, with 256 counters ([`radix_select_in_order`]). On a GPU a row that fits into a tile is read
-//! once, and its edge found bit by bit ([`radix_select_rows_of_floats`]); longer ones are cut into parts, of which each
-//! pass reads all:
+//! A row that fits into a tile is read once, and its edge found bit by bit ([`radix_select_rows_of_floats`]); longer ones
+//! are cut into parts, of which each pass reads all. The CPU has no kernel for it: it keeps the best of a row so far.
 //!
 //! ```text
 //! radix_select_count    how many keys of each digit a part has, of those that begin as the edge
@@ -27,7 +26,6 @@ use crate::radix::{order_of, share_of};
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
-    &radix_select_in_order::KERNEL,
     &radix_select_rows_of_floats::KERNEL,
     &radix_select_rows_of_ints::KERNEL,
     &radix_select_count_floats::KERNEL,
@@ -38,72 +36,6 @@ pub static KERNELS: &[&KernelDef] = &[
     &radix_select_write_floats::KERNEL,
     &radix_select_write_ints::KERNEL,
 ];
-
-/// The positions of the smallest of each row of `n` keys, in the order in which they stand, on the CPU. `wanted` says how
-/// many are chosen of each row, of equal ones the first; `edge` is where the largest of them stands, of equal ones the
-/// last. Their positions go into rows of `k`, if that is not 0.
-///
-/// Digit by digit from the most significant, of `passes` of 8 bits: how many keys that begin as the largest of them
-/// does have each digit. A program a row, one element after the other; `counts` has 256 numbers for each row. `mask`
-/// has the bits of all digits.
-#[kernel]
-pub fn radix_select_in_order<K: Int>(
-    keys: Ptr<K>,
-    wanted: Ptr<i64>,
-    counts: PtrMut<i64>,
-    order: PtrMut<i64>,
-    edge: PtrMut<i64>,
-    n: i64,
-    k: i64,
-    passes: i64,
-    mask: i64,
-) {
-    let first = program_id(0) * n;
-    let own = counts + program_id(0) * 256;
-    let mut prefix = 0;
-    let mut left = load(wanted + program_id(0));
-    for pass in range(0, passes) {
-        let shift = (passes - 1 - pass) * 8;
-        // The bits of the digits that are known, of which the first pass has none: a key may have its sign before them.
-        let known = (1 << (pass * 8)) - 1;
-        store(own + arange::<256>(), zeros::<i64, 256>());
-        for i in range(first, first + n) {
-            let key = load(keys + i).to::<i64>() & mask;
-            if ((key >> (shift + 8)) & known) == (prefix & known) {
-                let digit = (key >> shift) & 255;
-                store(own + digit, load(own + digit) + 1);
-            }
-        }
-        let mut digit = 0;
-        let mut before = 0;
-        let mut so_far = 0;
-        for bin in range(0, 256) {
-            so_far = so_far + load(own + bin);
-            let is_below = so_far < left;
-            digit = where_(is_below, bin + 1, digit);
-            before = where_(is_below, so_far, before);
-        }
-        left = left - before;
-        prefix = (prefix << 8) | digit;
-    }
-    // Compared without a sign: of 64 bits the highest is turned.
-    let threshold = (prefix & mask) ^ i64::MIN;
-    let mut to = program_id(0) * k;
-    let mut last = 0;
-    for i in range(0, n) {
-        let key = (load(keys + (first + i)).to::<i64>() & mask) ^ i64::MIN;
-        if key <= threshold {
-            let is_edge = key == threshold;
-            if (!is_edge | (left > 0)) & (k > 0) {
-                store(order + to, i);
-                to = to + 1;
-            }
-            last = where_(is_edge & (left > 0), i, last);
-            left = where_(is_edge, left - 1, left);
-        }
-    }
-    store(edge + program_id(0), last);
-}
 
 /// 16 counters of 16 bits in four words.
 #[device]

@@ -540,13 +540,14 @@ const NOT_ON_THE_CPU: &[&str] = &[
 /// Kernels of products of rows on the CPU, which tensor cores multiply on a GPU, and of one element after the other.
 const NOT_ON_A_GPU: &[&str] = &[
     "add_in_order",
+    "add_named_slices_in_order",
     "add_slices_in_order",
+    "extreme_slices_in_order",
     "linear_rows",
     "prod_in_order",
     "put_in_order",
     "quantized_rows",
     "radix_pass_in_order",
-    "radix_select_in_order",
     // Of 2^31 elements and more.
     "prod_at",
 ];

@@ -149,19 +149,61 @@ fn slices(y: &Tensor) -> (Grid, [i64; 2], Option<u32>) {
     (grid, [rows as i64, cols as i64], warps)
 }
 
-/// On the CPU: `sums[a, index[t], b] += values[a, t, b]`, in the order of `t`.
-pub(crate) fn add_slices_in_order(index: &Tensor, values: &Tensor, sums: &Tensor) -> Result<()> {
+/// On the CPU: `sums[a, index[t], b] += values[a, t, b]`, in the order of `t`; with names, `values[a, names[t], b]`.
+pub(crate) fn add_slices_in_order(
+    (index, names): (&Tensor, Option<&Tensor>),
+    values: &Tensor,
+    sums: &Tensor,
+) -> Result<()> {
     const WIDEST: usize = 512;
     let [outer, _, inner] = [0, 1, 2].map(|axis| sums.shape()[axis]);
+    let cols = inner.next_power_of_two().min(WIDEST);
+    let mut args = vec![super::own_view(index, false)];
+    args.extend(names.map(|names| super::own_view(names, false)));
+    args.extend([super::own_view(values, false), super::own_view(sums, true)]);
+    let grid = Grid::x(outer * inner.div_ceil(cols));
+    let kernel = match names {
+        Some(_) => &device::add_named_slices_in_order::KERNEL,
+        None => &device::add_slices_in_order::KERNEL,
+    };
+    let dtypes = [values.dtype(), sums.dtype()];
+    launch_with(kernel, sums, grid, &dtypes, &[cols as i64], None, &args)
+}
+
+/// On the CPU: the larger of `y[a, index[t], b]` and `values[a, t, b]`, or the smaller; of what `y` holds where there is a
+/// value nothing is left with `forgets`.
+pub(crate) fn extreme_slices_in_order(
+    index: &Tensor,
+    values: &Tensor,
+    y: &Tensor,
+    (is_max, forgets): (bool, bool),
+) -> Result<()> {
+    const WIDEST: usize = 512;
+    let [outer, _, inner] = [0, 1, 2].map(|axis| y.shape()[axis]);
     let cols = inner.next_power_of_two().min(WIDEST);
     let args = [
         super::own_view(index, false),
         super::own_view(values, false),
-        super::own_view(sums, true),
+        super::own_view(y, true),
+        Arg::Scalar(worst(y.dtype(), is_max)),
     ];
     let grid = Grid::x(outer * inner.div_ceil(cols));
-    let (kernel, dtypes) = (&device::add_slices_in_order::KERNEL, [values.dtype(), sums.dtype()]);
-    launch_with(kernel, sums, grid, &dtypes, &[cols as i64], None, &args)
+    let consts = [i64::from(is_max), i64::from(forgets), cols as i64];
+    let kernel = &device::extreme_slices_in_order::KERNEL;
+    launch_with(kernel, y, grid, &[y.dtype()], &consts, None, &args)
+}
+
+/// What every number is larger than, or smaller.
+fn worst(dtype: DType, is_max: bool) -> Scalar {
+    let infinity = if is_max { f64::NEG_INFINITY } else { f64::INFINITY };
+    let lowest = match dtype {
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 0,
+        _ => i64::MIN >> (64 - dtype.bits()),
+    };
+    match dtype.is_float() {
+        true => Scalar::float(dtype, infinity),
+        false => Scalar::int(dtype, if is_max { lowest } else { !lowest }),
+    }
 }
 
 /// Where what is added along an axis goes.

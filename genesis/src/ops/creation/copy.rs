@@ -121,7 +121,13 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
-        apply(Cast { from: self.dtype(), to: self.dtype() }, &[self])
+        apply(Cast { from: self.dtype(), to: self.dtype(), keeps_order: false }, &[self])
+    }
+
+    /// [`Tensor::copy`] with the axes in the order in which this tensor's lie in memory.
+    #[track_caller]
+    pub(in crate::ops) fn copy_in_order(&self) -> Result<Tensor> {
+        apply(Cast { from: self.dtype(), to: self.dtype(), keeps_order: true }, &[self])
     }
 
     /// The values in another dtype; the tensor itself where they have it already.
@@ -135,7 +141,7 @@ impl Tensor {
         if dtype == self.dtype() {
             return Ok(self.clone());
         }
-        apply(Cast { from: self.dtype(), to: dtype }, &[self])
+        apply(Cast { from: self.dtype(), to: dtype, keeps_order: true }, &[self])
     }
 }
 
@@ -143,6 +149,8 @@ impl Tensor {
 struct Cast {
     from: DType,
     to: DType,
+    /// Whether the axes of the result lie in the order of the operand's, else row by row.
+    keeps_order: bool,
 }
 
 impl Op for Cast {
@@ -152,9 +160,9 @@ impl Op for Cast {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, at) = (inputs[0], (self.to, inputs[0].device()));
-        let result = match self.from == self.to {
-            true => Tensor::uninitialized(x.shape(), at)?,
-            false => result_of(&[x], x.shape(), at)?,
+        let result = match self.keeps_order {
+            true => result_of(&[x], x.shape(), at)?,
+            false => Tensor::uninitialized(x.shape(), at)?,
         };
         launch::cast(inputs[0], &result)?;
         Ok(result)

@@ -382,7 +382,7 @@ impl Op for AddSlices {
         let values = if at.0.is_number() { values.clone() } else { values.to_dtype(wide)? };
         if at.1 == Device::Cpu {
             let sums = Tensor::zeros(&shape, (wide, at.1))?;
-            launch::along::add_slices_in_order(index, &values, &sums)?;
+            launch::along::add_slices_in_order((index, None), &values, &sums)?;
             return sums.to_dtype(at.0);
         }
         // All planes of a slice as one row.

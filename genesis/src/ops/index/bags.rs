@@ -8,7 +8,7 @@ use kernels::embedding as device;
 
 use super::flag::{self, Range};
 use super::{along, embedding};
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{Op, Saves, ScatterReduce, apply};
@@ -168,6 +168,18 @@ impl Bag {
 const TOKENS: usize = 16;
 const COLUMNS: usize = 128;
 
+impl Bag {
+    /// On the CPU: the gradient of the table, from that of each bag, `dy: [B, C]`, which is added to the rows of its indices;
+    /// it is not repeated for each of them, as there may be many.
+    fn gradient_in_order(&self, index: &Tensor, bag: &Tensor, dy: &Tensor) -> Result<Tensor> {
+        let [count, columns] = [self.count, dy.shape()[1]];
+        let sums = Tensor::zeros(&[1, self.vocabulary, columns], (dy.dtype(), dy.device()))?;
+        let dy = dy.reshape(&[1, count, columns])?;
+        launch::along::add_slices_in_order((index, Some(bag)), &dy, &sums)?;
+        sums.reshape(&[self.vocabulary, columns])?.to_dtype(self.dtype)
+    }
+}
+
 impl Op for Bag {
     fn name(&self) -> &'static str {
         NAME
@@ -205,6 +217,9 @@ impl Op for Bag {
         // What belongs to no bag has no gradient.
         let bag = bag.masked_fill(&bag.ge_scalar(self.count as f64)?, -1.0)?;
         let [count, columns] = [self.count, dy.shape()[1]];
+        if dy.device() == Device::Cpu && !is_weighted && !is_grad_enabled() {
+            return Ok(vec![Some(self.gradient_in_order(index, &bag, &dy)?), None]);
+        }
         let drows = along::take_named_slices(&dy.reshape(&[1, count, columns])?, &bag, false)?;
         let drows = drows.reshape(&[index.numel(), columns])?; // [N, C]
         let of_table = |drows: &Tensor| {

@@ -275,7 +275,7 @@ impl Gather {
         let wide = launch::accumulate_dtype(dy.dtype());
         let sums = Tensor::zeros(&[1, self.vocabulary, c], (wide, Device::Cpu))?;
         let values = dy.reshape(&[1, n, c])?;
-        launch::along::add_slices_in_order(&self.index, &values, &sums)?;
+        launch::along::add_slices_in_order((&self.index, None), &values, &sums)?;
         sums.reshape(&[self.vocabulary, c])?.to_dtype(dy.dtype())
     }
 }

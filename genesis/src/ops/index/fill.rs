@@ -44,7 +44,7 @@ impl Op for FillAlong {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, index, extent) = (inputs[0], inputs[1], inputs[0].shape()[self.axis]);
-        let y = x.copy()?;
+        let y = x.copy_in_order()?;
         if index.numel() == 0 {
             return Ok(y);
         }
@@ -89,7 +89,7 @@ impl Op for PutView {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let y = inputs[0].copy()?;
+        let y = inputs[0].copy_in_order()?;
         launch::cast(inputs[1], &y.index(&self.parts)?)?;
         Ok(y)
     }
@@ -111,7 +111,7 @@ impl Op for FillView {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let y = inputs[0].copy()?;
+        let y = inputs[0].copy_in_order()?;
         launch::fill(&y.index(&self.parts)?, scalar(&y, 0.0))?;
         Ok(y)
     }

@@ -14,7 +14,7 @@ use super::embedding::{places_in_order, scale_of};
 use super::fill::fill_along;
 use super::gather::{self, Scattered, fitted};
 use super::parts::Index;
-use super::places::{add_at, checked, places_along, take_at};
+use super::places::{add_at, checked, places_along, take_at, wrapped};
 use super::put::put_along;
 use super::segments::{self, Fold, Line};
 use super::slices::put_slices;
@@ -24,7 +24,7 @@ use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{Op, Saves, apply, check_pair};
-use crate::shape;
+use crate::shape::{self, Layout};
 use crate::tensor::Tensor;
 
 /// How several writes to one place become one.
@@ -278,7 +278,7 @@ impl Tensor {
         source: &Tensor,
         to: impl Fn(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let whole = self.copy()?;
+        let whole = self.copy_in_order()?;
         let part = to(&whole)?;
         if part.shape() != source.shape() {
             let message = format!("needs {:?}, got {:?}", part.shape(), source.shape());
@@ -469,6 +469,51 @@ struct ExtremeAt {
     include_self: bool,
 }
 
+/// The shortest slices that are reduced as lines.
+const LINE: usize = 16;
+
+/// On the CPU: one index for each slice along an axis, where that is what `index` repeats for all of its elements.
+#[track_caller]
+fn of_slices(x: &Tensor, axis: usize, index: &Tensor, values: &Tensor) -> Result<Option<Tensor>> {
+    let repeats = |a: usize| {
+        let is_one = index.strides()[a] == 0 || x.shape()[a] == 1;
+        a == axis || (is_one && index.shape()[a] == x.shape()[a])
+    };
+    let fits = x.device() == Device::Cpu
+        && x.dtype().is_number()
+        && index.rank() == x.rank()
+        && x.numel() > 0
+        && values.numel() > 0
+        && (0..x.rank()).all(repeats)
+        && shape::product(&x.shape()[axis + 1..]) >= LINE;
+    if !fits {
+        return Ok(None);
+    }
+    let layout = Layout::new(
+        [index.shape()[axis]].into_iter().collect(),
+        [index.strides()[axis]].into_iter().collect(),
+        index.layout().offset(),
+    );
+    Ok(layout.map(|layout| Tensor::plain(index.storage().clone(), layout, index.dtype())))
+}
+
+impl ExtremeAt {
+    /// Slice after slice, by an index for each.
+    #[track_caller]
+    fn by_slices(&self, x: &Tensor, line: &Tensor, values: &Tensor) -> Result<Tensor> {
+        let (extent, count) = (x.shape()[self.axis], line.numel());
+        let line = wrapped(self.op, line, extent, 1)?;
+        let outer = shape::product(&x.shape()[..self.axis]);
+        let inner = shape::product(&x.shape()[self.axis + 1..]);
+        let y = x.copy()?;
+        let (of, values) =
+            (y.reshape(&[outer, extent, inner])?, values.reshape(&[outer, count, inner])?);
+        let how = (self.is_max, !self.include_self);
+        launch::along::extreme_slices_in_order(&line, &values, &of, how)?;
+        Ok(y)
+    }
+}
+
 impl Op for ExtremeAt {
     fn name(&self) -> &'static str {
         self.op
@@ -477,6 +522,9 @@ impl Op for ExtremeAt {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, index, values) = (inputs[0], inputs[1], inputs[2]);
         let ExtremeAt { op, axis, is_max, include_self } = *self;
+        if let Some(line) = of_slices(x, axis, index, values)? {
+            return self.by_slices(x, &line, values);
+        }
         if index.rank() <= 4 {
             let at = Meeting { op, axis, index, values };
             return unordered::extreme(x, &at, is_max, include_self);

@@ -63,6 +63,11 @@ impl Keys {
         Ok(Keys { dtype, zero: 0, flip: sign ^ turned, bits })
     }
 
+    /// The bits of all digits of a key.
+    pub(super) fn mask(&self) -> u64 {
+        u64::MAX >> (64 - DIGIT * self.bits.div_ceil(DIGIT))
+    }
+
     pub(super) fn scalar(&self, value: i64) -> Arg {
         Arg::Scalar(Scalar::int(self.dtype, value))
     }

@@ -1,13 +1,14 @@
 //! The smallest of rows without a sort: the positions of `k`, and of one of any rank.
 
-use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::radix_select as device;
 
-use super::radix::{DIGIT, DIGITS, Keys, Pairs, ROW, begin, number};
+use super::radix::{Keys, Pairs, ROW, begin, number};
 use crate::error::Result;
 use crate::launch;
+use crate::launch::select_cpu::{self, Wanted};
 use crate::ops::index::exclusive;
 use crate::tensor::Tensor;
 
@@ -80,27 +81,14 @@ impl Selection {
         Ok(self)
     }
 
-    /// On the CPU, a row after the other.
+    /// On the CPU, in one pass over each row.
     #[track_caller]
     fn in_order(&self, wanted: &Tensor) -> Result<()> {
-        let [rows, n] = [self.x.shape()[0], self.x.shape()[1]];
         let pairs = Pairs::like(&self.x, self.keys.dtype, DType::I32)?;
         begin(&self.x, &self.keys, &pairs)?;
-        let counts = Tensor::uninitialized(&[rows, DIGITS], (DType::I64, Device::Cpu))?;
-        let passes = self.keys.bits.div_ceil(DIGIT);
-        let args = [
-            launch::pointer(&pairs.keys, false),
-            launch::pointer(wanted, false),
-            launch::pointer(&counts, true),
-            launch::pointer(&self.order, true),
-            launch::pointer(&self.edge, true),
-            number(n),
-            number(self.k),
-            number(passes),
-            Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - DIGIT * passes)) as i64)),
-        ];
-        let kernel = &device::radix_select_in_order::KERNEL;
-        launch::warped(kernel, &self.edge, Grid::x(rows), &[self.keys.dtype], &[], None, &args)
+        let wanted = Wanted { keys: &pairs.keys, counts: wanted, mask: self.keys.mask() };
+        select_cpu::smallest(&wanted, self.k, &self.order, &self.edge);
+        Ok(())
     }
 
     fn kernel(&self, floats: &'static KernelDef, ints: &'static KernelDef) -> &'static KernelDef {

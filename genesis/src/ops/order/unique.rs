@@ -3,7 +3,7 @@
 //! Elements are sorted: by themselves, or with their positions where those are asked for. Where one differs from the one
 //! before it a run begins, and runs are compacted. How many there are is known only when the device is done.
 //!
-//! Rows are compared with each other on a GPU, and sorted column by column on the CPU.
+//! Rows are compared with each other on a GPU, and sorted as they are on the CPU.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
@@ -11,9 +11,10 @@ use genesis_kernel::runtime::{Arg, Device};
 use genesis_kernel::tuning::sorting::{INDEXED, MERGED, OF_PROGRAM, PIECE};
 use kernels::unique as device;
 
+use super::radix::{Keys, Pairs, begin};
 use super::sort::values_in_order;
 use crate::error::Result;
-use crate::launch;
+use crate::launch::{self, select_cpu};
 use crate::ops::index::Chunks;
 use crate::shape;
 use crate::tensor::Tensor;
@@ -121,15 +122,17 @@ const OWN: usize = 4;
 fn rows_in_order(rows: &Tensor) -> Result<Tensor> {
     let [n, columns] = [rows.shape()[0], rows.shape()[1]];
     let on = (DType::I64, rows.device());
-    if rows.device() != Device::Cpu && n > 1 && columns > 0 {
+    if n < 2 || columns == 0 {
+        return Tensor::arange(0.0, n as f64, 1.0, on);
+    }
+    if rows.device() != Device::Cpu {
         return merged(rows);
     }
-    // A sort keeps the order of equals, so that sorting by the last column first is by all of them.
-    let mut order = Tensor::arange(0.0, n as f64, 1.0, on)?;
-    for column in (0..columns).rev() {
-        let keys = rows.select(1, column)?.index_select(0, &order)?;
-        order = order.index_select(0, &keys.argsort(0, false)?)?;
-    }
+    let order = Tensor::uninitialized(&[n], on)?;
+    let keys = Keys::of(rows, false)?;
+    let pairs = Pairs::like(rows, keys.dtype, DType::I32)?;
+    begin(rows, &keys, &pairs)?;
+    select_cpu::rows_in_order(&pairs.keys, keys.mask(), &order);
     Ok(order)
 }
 
