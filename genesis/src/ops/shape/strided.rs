@@ -234,8 +234,36 @@ impl Op for StridedView {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
+        let back = |layout: &Layout| view_back(&self.inner, &self.from, layout);
+        if back(dy.layout()).is_some() {
+            return Ok(vec![Some(dy.strided_view(name, back)?)]);
+        }
         Ok(vec![Some(apply(Fill { name, inner, from, value: 0.0, of: None }, &[dy])?)])
     }
+}
+
+/// The layout by which the gradient of a view, which lies as `dy` says, is that of what was viewed, a tensor of shape `from`;
+/// `view` is the layout of the view of a dense one. None where the view does not name each element once, along axes of its
+/// own: then what it leaves out has a gradient of zero.
+fn view_back(view: &Layout, from: &[usize], dy: &Layout) -> Option<Layout> {
+    if view.numel() == 0 || view.numel() != shape::product(from) {
+        return None;
+    }
+    let dense = shape::contiguous_strides(from);
+    let mut strides: shape::Axes<i64> = dense.iter().copied().collect();
+    let mut first = dy.offset() as i64;
+    for (axis, &extent) in from.iter().enumerate().filter(|&(_, &extent)| extent > 1) {
+        let is_own = |&k: &usize| {
+            view.shape()[k] == extent && view.strides()[k].checked_abs() == Some(dense[axis])
+        };
+        let own = (0..view.rank()).find(is_own)?;
+        let step = dy.strides()[own];
+        strides[axis] = if view.strides()[own] < 0 { -step } else { step };
+        if view.strides()[own] < 0 {
+            first += (extent as i64 - 1) * step;
+        }
+    }
+    Layout::new(from.iter().copied().collect(), strides, usize::try_from(first).ok()?)
 }
 
 /// The layout of a view, of that of a tensor of any strides.

@@ -156,6 +156,14 @@ impl Tensor {
     /// If they are not all there.
     #[track_caller]
     pub fn narrow(&self, dim: i64, start: usize, len: usize) -> Result<Tensor> {
+        let (axis, layout) = self.narrowed(dim, start, len)?;
+        let from = self.shape().to_vec();
+        self.apply_view("narrow", layout, ViewKind::Slice { from, axis, start, step: 1 })
+    }
+
+    /// The axis that `dim` names, and the layout of `len` elements along it.
+    #[track_caller]
+    fn narrowed(&self, dim: i64, start: usize, len: usize) -> Result<(usize, Layout)> {
         let axis = shape::axis("narrow", dim, self.shape())?;
         let layout = self.layout().slice(axis, start, 1, len).ok_or_else(|| {
             let message = format!(
@@ -164,8 +172,7 @@ impl Tensor {
             );
             Error::op("narrow", message)
         })?;
-        let from = self.shape().to_vec();
-        self.apply_view("narrow", layout, ViewKind::Slice { from, axis, start, step: 1 })
+        Ok((axis, layout))
     }
 
     /// The elements of a range along `dim`: `x.slice(0, 2..5)`, `x.slice(-1, ..8)`.
@@ -216,7 +223,14 @@ impl Tensor {
     /// If it is not there.
     #[track_caller]
     pub fn select(&self, dim: i64, index: usize) -> Result<Tensor> {
-        self.narrow(dim, index, 1)?.squeeze(dim)
+        let (axis, layout) = self.narrowed(dim, index, 1)?;
+        let mut shape = self.shape().to_vec();
+        shape.remove(axis);
+        let Some(layout) = layout.reshape(&shape) else {
+            return self.narrow(dim, index, 1)?.reshape(&shape);
+        };
+        let from = self.shape().to_vec();
+        self.apply_view("select", layout, ViewKind::Select { from, axis, index })
     }
 
     /// A batch of this alone, as a kernel takes it: the same memory, and no part of a history.
@@ -256,6 +270,7 @@ enum ViewKind {
     Permute(Vec<usize>),
     Broadcast,
     Slice { from: Vec<usize>, axis: usize, start: usize, step: usize },
+    Select { from: Vec<usize>, axis: usize, index: usize },
 }
 
 impl Op for View {
@@ -278,6 +293,11 @@ impl Op for View {
                 let (from, axis, start, step) = (from.clone(), *axis, *start, *step);
                 let len = dy.shape()[axis];
                 apply(Scatter { from, axis, start, step, len }, &[dy])?
+            }
+            ViewKind::Select { from, axis, index } => {
+                let (from, axis, start) = (from.clone(), *axis, *index);
+                let dy = dy.unsqueeze(axis as i64)?;
+                apply(Scatter { from, axis, start, step: 1, len: 1 }, &[&dy])?
             }
         };
         Ok(vec![Some(dx)])
