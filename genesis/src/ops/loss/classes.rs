@@ -58,7 +58,7 @@ fn weighted_loss([picked, weight, target]: [&Tensor; 3], n: &[f64]) -> Result<Te
     counted([&picked.neg()?.mul(weight)?, target], n)
 }
 
-/// The loss of scores by class, `[.., C]`, on a GPU; none where it is made of ops.
+/// The loss of scores by class, `[.., C]`, by one kernel; none where it is made of ops.
 fn in_one_launch(x: &Tensor, target: &Tensor, classes: &Classes) -> Result<Option<Tensor>> {
     let is_mean = match classes.reduction {
         Reduction::None => return Ok(None),
@@ -69,8 +69,7 @@ fn in_one_launch(x: &Tensor, target: &Tensor, classes: &Classes) -> Result<Optio
         let is_plain = !w.requires_grad() && w.dtype().is_arithmetic_float();
         is_plain && w.shape() == [x.dim(-1).unwrap_or(0)] && w.device() == x.device()
     };
-    let fits = x.device().is_cuda()
-        && !trace::is_on()
+    let fits = !trace::is_on()
         && target.device() == x.device()
         && x.numel() > 0
         && x.dtype().is_arithmetic_float()

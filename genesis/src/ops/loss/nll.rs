@@ -1,4 +1,4 @@
-//! Negative log-likelihood on a GPU: the losses, their weights and the sums of both in one launch.
+//! Negative log-likelihood: the losses, their weights and the sums of both in one launch.
 //!
 //! ```text
 //! programs      rows of targets       partial                     the last program
@@ -58,12 +58,14 @@ impl NllLoss {
         let of = |shape: &[usize], dtype| Tensor::uninitialized(shape, (dtype, x.device()));
         let (loss, total, partial) = (of(&[], x.dtype())?, of(&[], wide)?, of(&[2, parts], wide)?);
         let [flag, code] = flag::args(NAME, x.device(), x.shape()[1])?;
+        // The CPU's are of this launch alone.
+        let done = launch::counters(x.device(), 1)?;
         let args = [
             launch::view_of(x, false),
             launch::view_of(target, false),
             self.weight(x, wide),
             launch::view_of(&partial, true),
-            launch::pointer(&launch::counters(x.device(), 1)?, true),
+            launch::pointer(&done, true),
             launch::pointer(&loss, true),
             launch::pointer(&total, true),
             launch::number(DType::I64, self.ignore as f64),
@@ -74,6 +76,7 @@ impl NllLoss {
         let consts = [flags[0], flags[1], BLOCK as i64, parts.next_power_of_two() as i64];
         let (kernel, dtypes) = (&device::nll_loss::KERNEL, [x.dtype(), wide, x.dtype()]);
         launch::warped(kernel, x, Grid::x(parts), &dtypes, &consts, None, &args)?;
+        flag::refuse(x.device())?;
         Ok((loss, total))
     }
 }

@@ -1,4 +1,4 @@
-//! The norm of groups of channels on a GPU, as an op of its own.
+//! The norm of groups of channels, as an op of its own.
 //!
 //! `[N, G, K, S]`: statistics of a sample's group are over `K` channels and `S`. They are computed in one pass, and the two
 //! sums of the backward by channel in another, from which the gradients of the weights follow as well:
@@ -24,7 +24,7 @@ const BACKWARD: &str = "group_norm_backward";
 
 /// Whether a tensor is normalized in this way.
 pub(super) fn takes(x: &Tensor) -> bool {
-    x.device().is_cuda() && !trace::is_on() && x.numel() > 0 && x.dtype().is_arithmetic_float()
+    !trace::is_on() && x.numel() > 0 && x.dtype().is_arithmetic_float()
 }
 
 /// Groups of `x: [N, G, K, S]` brought to zero mean and unit variance, then scaled and shifted by `[G, K, 1]`.

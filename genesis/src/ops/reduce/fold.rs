@@ -4,6 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::{fold, product as device};
 
+use super::scan::cumsum_from_end;
 use super::sum::Dims;
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{self, Precision, Precisions};
@@ -382,17 +383,28 @@ impl Op for Cumprod {
 /// The gradient of the running product `y` of `x`.
 #[track_caller]
 fn cumprod_slopes(x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Tensor> {
-    let from_end = |t: &Tensor| t.flip(&[-1])?.cumsum(-1)?.flip(&[-1]);
-    let is_zero = x.eq_scalar(0.0)?;
-    let zeros = is_zero.to_dtype(DType::I64)?.cumsum(-1)?;
-    let is_first = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
-    let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
-    let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
-    let usual = from_end(&dy.mul(y)?)?.div(&is_zero.where_(&one, x)?)?;
-    let without = is_first.where_(&one, x)?.cumprod(-1)?;
-    let at_zero = from_end(&dy.mul(&without)?)?;
-    let usual = zeros.eq_scalar(0.0)?.where_(&usual, &zero)?;
-    is_first.where_(&at_zero, &usual)
+    const NAME: &str = "cumprod";
+    let zeros =
+        composite(NAME, &[], [x], |[x], _| x.eq_scalar(0.0)?.to_dtype(DType::I64))?.cumsum(-1)?;
+    let without = composite(NAME, &[], [x, &zeros], |[x, zeros], _| {
+        let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+        is_first(x, zeros)?.where_(&one, x)
+    })?;
+    let usual = cumsum_from_end(&dy.mul(y)?)?;
+    let at_zero = cumsum_from_end(&dy.mul(&without.cumprod(-1)?)?)?;
+    composite(NAME, &[], [x, &zeros, &usual, &at_zero], |[x, zeros, usual, at_zero], _| {
+        let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+        let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
+        let usual = usual.div(&x.eq_scalar(0.0)?.where_(&one, x)?)?;
+        let usual = zeros.eq_scalar(0.0)?.where_(&usual, &zero)?;
+        is_first(x, zeros)?.where_(at_zero, &usual)
+    })
+}
+
+/// Whether an element is the first zero of its row, by how many there are up to it.
+#[track_caller]
+fn is_first(x: &Tensor, zeros: &Tensor) -> Result<Tensor> {
+    x.eq_scalar(0.0)?.logical_and(&zeros.eq_scalar(1.0)?)
 }
 
 #[cfg(feature = "op-info")]

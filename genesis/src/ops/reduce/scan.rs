@@ -8,7 +8,7 @@ use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
-use crate::ops::{Op, Saves, apply, wrong_dtype};
+use crate::ops::{Op, Saves, apply, composite, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -70,9 +70,11 @@ impl Tensor {
         let x = x.transpose(axis, -1)?;
         let best = by_rows(kernel, &[x.dtype()], &x)?;
         // An element that is the best so far is where the best stands until a later one is.
-        let is_best = x.eq(&best)?.logical_or(&x.isnan()?)?;
         let at = Tensor::arange(0.0, x.dim(-1)? as f64, 1.0, (DType::I64, x.device()))?;
-        let at = is_best.where_(&at, &Tensor::zeros(&[], (DType::I64, x.device()))?)?;
+        let at = composite(op, &[], [&x, &best, &at], |[x, best, at], _| {
+            let is_best = x.eq(best)?.logical_or(&x.isnan()?)?;
+            is_best.where_(at, &Tensor::zeros(&[], (DType::I64, x.device()))?)
+        })?;
         let index = by_rows(&device::cummax_rows::KERNEL, &[DType::I64], &at)?;
         let values = self.transpose(axis, -1)?;
         let values = apply(Extremes { name: op, index: index.clone() }, &[&values])?;
@@ -198,6 +200,12 @@ fn along(x: &Tensor, dim: i64, reverse: bool) -> Result<Tensor> {
         return apply(Cumsum { reverse }, &[x]);
     }
     apply(Cumsum { reverse }, &[&x.transpose(axis, -1)?])?.transpose(axis, -1)
+}
+
+/// The running sums along the last axis from its end.
+#[track_caller]
+pub(super) fn cumsum_from_end(x: &Tensor) -> Result<Tensor> {
+    along(x, -1, true)
 }
 
 /// Along the last axis; from its end where `reverse`.

@@ -3,7 +3,7 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -83,8 +83,8 @@ impl Tensor {
     }
 }
 
-/// The elements of an axis mirrored at its ends, or coming from the other end: on a GPU one launch, without a list of
-/// places.
+/// The elements of an axis mirrored at its ends, or coming from the other end: on a GPU one launch, on the CPU a copy of
+/// each run of neighbours, without a list of places.
 #[derive(Clone, Copy)]
 struct Surrounded {
     how: Around,
@@ -92,6 +92,7 @@ struct Surrounded {
     shape: [usize; 3],
     padded: usize,
     axis: usize,
+    mode: PadMode,
     /// Whether it is the gradient: from the result to the operand.
     is_gradient: bool,
 }
@@ -110,15 +111,41 @@ impl Surrounded {
         let padded = (extent as i64 + before + after) as usize;
         let most = outer.checked_mul(inner)?.checked_mul(extent.max(padded))?;
         let is_there = outer * inner * extent * padded.min(1) > 0;
-        let fits = x.device().is_cuda() && !trace::is_on() && is_there && most < launch::pad::MOST;
+        // A gradient is added up by the list of places on the CPU.
+        let runs = x.device().is_cuda() || !(is_grad_enabled() && x.requires_grad());
+        let fits = runs && !trace::is_on() && is_there && most < launch::pad::MOST;
         let how = Around { before, ends };
         fits.then_some(Surrounded {
             how,
             shape: [outer, extent, inner],
             padded,
             axis,
+            mode,
             is_gradient: false,
         })
+    }
+
+    /// Copies run after run of neighbours, forward or backward, of `x: [outer, n, inner]` to `y: [outer, m, inner]`.
+    #[track_caller]
+    fn copy_runs(&self, x: &Tensor, y: &Tensor) -> Result<()> {
+        let (n, m, before) = (self.shape[1] as i64, self.padded as i64, self.how.before);
+        let after = m - n - before;
+        let Some(place) = mirrored(n, before, after, self.mode) else { return Ok(()) };
+        let mut at = -before;
+        while at < n + after {
+            let (begin, first) = (at, place(at));
+            at += 1;
+            let step = if at < n + after && place(at) < first { -1 } else { 1 };
+            while at < n + after && place(at) == first + (at - begin) * step {
+                at += 1;
+            }
+            let len = (at - begin) as usize;
+            let layout = x.layout().slice(1, first as usize, step, len);
+            let layout = layout.ok_or_else(|| Error::op("pad", "a run leaves its axis"))?;
+            let run = Tensor::plain(x.storage().clone(), layout, x.dtype());
+            launch::cast(&run, &y.narrow(1, (begin + before) as usize, len)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -137,6 +164,7 @@ impl Op for Surrounded {
         let (x, y_seen) =
             (x.reshape(&[outer, from, inner])?.contiguous()?, y.reshape(&[outer, to, inner])?);
         match self.is_gradient {
+            false if x.device() == Device::Cpu => self.copy_runs(&x, &y_seen)?,
             false => launch::pad::around(&x, &y_seen, self.how)?,
             true => launch::pad::around_bwd(&x, &y_seen, self.how)?,
         }

@@ -183,7 +183,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
     .flat(),
     OpInfo::new("sgn", Family::Exact, |x| x[0].sgn(), |x| map(&x[0], f64::signum), &[&[&[3, 5]]])
         .within(-3.0, -0.1)
-        .of(WIDE),
+        .of(WIDE)
+        .flat(),
     OpInfo::new(
         "isposinf",
         Family::Exact,
