@@ -293,17 +293,17 @@ fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
     let repeats: Vec<bool> = (0..rows.len()).map(is_as_before).collect();
     let weights = Weights::<T>::of(across);
     let zero = T::weight(0.0);
-    let state = || (vec![zero; across.inputs], vec![zero; width], usize::MAX);
+    let state = || (vec![zero; across.inputs], vec![zero; width], 0);
     let (mut y, x) = (y.elements_mut::<T>(), x.elements::<T>());
     let x = &x[..];
     let make =
-        |(line, sums, last): &mut (Vec<T::Sum>, Vec<T::Sum>, usize), at: usize, y: &mut [T]| {
+        |(line, sums, next): &mut (Vec<T::Sum>, Vec<T::Sum>, usize), at: usize, y: &mut [T]| {
             let (plane, row) = (at / rows.len(), at % rows.len());
-            if !repeats[row] || last.wrapping_add(1) != at {
+            if !repeats[row] || *next != at {
                 sums.fill(zero);
                 weights.row(&rows[row], &x[plane * before..][..before], line, sums);
             }
-            *last = at;
+            *next = at + 1;
             y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
         };
     // Lines of a task, at least; a few large planes are as well shared as many.
