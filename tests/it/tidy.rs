@@ -328,6 +328,7 @@ const PROMISES: &[&str] = &[
     // Kernels declared `unsafe`.
     "kernels/src/",
     "genesis/src/launch/mod.rs",
+    "genesis/src/launch/start.rs",
     // Replays.
     "genesis/src/graph/mod.rs",
 ];

@@ -1,6 +1,7 @@
 //! From tensors to launches: block sizes, grids, views. The only module of the framework that launches.
 
 pub(crate) mod along;
+mod arguments;
 mod axes;
 pub(crate) mod axis;
 pub(crate) mod columns;
@@ -26,25 +27,29 @@ pub(crate) mod quantized;
 pub(crate) mod quantized_tiles;
 mod reduce;
 pub(crate) mod select_cpu;
+mod start;
 mod upright;
 pub(crate) mod window;
 mod window_cpu;
 
-use genesis_kernel::compose::indirect;
-use genesis_kernel::ir::{DType, MAX_RANK, Scalar};
+use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{DenseLaunch, Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::runtime::{Arg, PtrArg};
 use genesis_kernel::tuning::elementwise::{Flat, Tile};
 use genesis_kernel::tuning::products::{self, part_of_k, split_k};
 use genesis_kernel::tuning::rows::KeptRows;
 
+use self::arguments::{base, flat_view, scalar, turned, view};
+pub(crate) use self::arguments::{no_pointer, own_view, pointer};
 use self::config::chip;
 pub(crate) use self::gemm::{matmul_add_cpu, matmul_cpu};
 pub(crate) use self::reduce::{
     Fold, arg_cols, arg_rows, counters, cumsum, extreme, fold, join_moments, scan, slope_sums, sum,
     variance,
 };
-use self::upright::{or_copy, upright_copies, upright_rows, views_of};
+pub(crate) use self::start::launch_as;
+use self::start::{launch, launch_with};
+use self::upright::{across, or_copy, upright_copies, upright_rows, views_of};
 use crate::dispatch::capture;
 use crate::dispatch::trace;
 use crate::error::Result;
@@ -57,102 +62,6 @@ pub(crate) fn accumulate_dtype(dtype: DType) -> DType {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,
     }
-}
-
-fn scalar(dtype: DType, value: f64) -> Arg {
-    Arg::Scalar(if dtype.is_float() {
-        Scalar::float(dtype, value)
-    } else {
-        Scalar::int(dtype, value as i64)
-    })
-}
-
-/// A tensor as a view argument with other extents and strides over the same first element.
-fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
-    let mut dims = [0; MAX_RANK];
-    dims.iter_mut().zip(shape).for_each(|(dim, &extent)| *dim = extent as i64);
-    let view = ViewArg::new(base(t, mutable), &dims[..shape.len().min(MAX_RANK)], strides);
-    Arg::View(view.expect("views here have at most as many axes as kernels take"))
-}
-
-/// The first element of a tensor.
-fn base(t: &Tensor, mutable: bool) -> PtrArg {
-    t.storage().note_use();
-    capture::hold(t.storage());
-    let skipped = (t.layout().offset() * t.dtype().bytes()) as u64;
-    let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
-    PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
-}
-
-/// A pointer argument.
-pub(crate) fn pointer(t: &Tensor, mutable: bool) -> Arg {
-    Arg::Ptr(base(t, mutable))
-}
-
-/// A dense matrix with its axes exchanged.
-fn turned(t: &Tensor, mutable: bool) -> Arg {
-    let [rows, columns] = [0, 1].map(|axis| t.shape()[axis]);
-    view(t, &[columns, rows], &[1, columns as i64], mutable)
-}
-
-/// A pointer argument that the kernel does not follow.
-pub(crate) fn no_pointer(device: Device, dtype: DType) -> Arg {
-    Arg::Ptr(PtrArg { device, address: 0, bytes: 0, dtype, mutable: false })
-}
-
-pub(crate) fn own_view(t: &Tensor, mutable: bool) -> Arg {
-    view(t, t.shape(), t.strides(), mutable)
-}
-
-fn flat_view(t: &Tensor, mutable: bool) -> Arg {
-    Arg::View(ViewArg::flat(base(t, mutable), t.numel()))
-}
-
-fn launch(
-    kernel: &'static KernelDef,
-    on: &Tensor,
-    grid: Grid,
-    dtypes: &[DType],
-    consts: &[i64],
-    args: &[Arg],
-) -> Result<()> {
-    launch_with(kernel, on, grid, dtypes, consts, None, args)
-}
-
-/// [`launch`] with the number of warps chosen.
-#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
-fn launch_with(
-    kernel: &'static KernelDef,
-    on: &Tensor,
-    grid: Grid,
-    dtypes: &[DType],
-    consts: &[i64],
-    num_warps: Option<u32>,
-    args: &[Arg],
-) -> Result<()> {
-    let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
-    launch_as(kernel, on, grid, dtypes, consts, options, args)
-}
-
-/// [`launch`] with all choices made.
-#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
-pub(crate) fn launch_as(
-    kernel: &'static KernelDef,
-    on: &Tensor,
-    grid: Grid,
-    dtypes: &[DType],
-    consts: &[i64],
-    options: LaunchOptions,
-    args: &[Arg],
-) -> Result<()> {
-    if trace::records(on) {
-        return Err(trace::refusal(kernel.name()));
-    }
-    let kernel = if capture::has_cells() { indirect(kernel, args)? } else { kernel };
-    let stream = &on.device().stream();
-    // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
-    // strides inside it; results are fresh, or written by the in-place ops that own them.
-    Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
 }
 
 /// The arguments, by bit, whose memory stays as it is: see [`LaunchOptions::constant`].
@@ -506,40 +415,6 @@ fn scattered(x: &Tensor, y: &Tensor) -> Result<bool> {
     for index in 0..y.shape()[0] {
         cast(&x.select(0, index)?, &y.select(0, index)?)?;
     }
-    Ok(true)
-}
-
-/// Copies where the operand is dense along another axis than the result, by turning tiles; false where
-/// that is not so.
-fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
-    let tile = Tile::transposed(&chip(y.device())).rows;
-    let (shape, strides) = collapse_for_last(&[x.layout(), y.layout()]);
-    if !(2..=4).contains(&shape.len()) {
-        return Ok(false);
-    }
-    let last = shape.len() - 1;
-    let turned = (0..last).rev().find(|&axis| strides[0][axis] == 1 && shape[axis] >= 16);
-    let Some(turned) = turned else { return Ok(false) };
-    if y.numel() == 0 || strides[0][last] == 1 || strides[1][last] != 1 || shape[last] < 16 {
-        return Ok(false);
-    }
-    let mut order: Vec<usize> = (0..last).filter(|&axis| axis != turned).collect();
-    order.extend([turned, last]);
-    let pad = 4 - order.len();
-    let along = |order: &[usize], of: &[i64], fill: i64| -> Vec<i64> {
-        std::iter::repeat_n(fill, pad).chain(order.iter().map(|&axis| of[axis])).collect()
-    };
-    let extents: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
-    let to_usize = |v: Vec<i64>| -> Vec<usize> { v.into_iter().map(|e| e as usize).collect() };
-    let dims = to_usize(along(&order, &extents, 1));
-    let out = view(y, &dims, &along(&order, &strides[1], 0), true);
-    order.swap(last - 1, last);
-    let from = to_usize(along(&order, &extents, 1));
-    let operand = view(x, &from, &along(&order, &strides[0], 0), false);
-    let grid = dims[0] * dims[1] * dims[2].div_ceil(tile) * dims[3].div_ceil(tile);
-    let (dtypes, consts) = ([x.dtype(), y.dtype()], [tile as i64, tile as i64]);
-    let kernel = &kernels::copy::cast_across::KERNEL;
-    launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
     Ok(true)
 }
 

@@ -4,11 +4,15 @@
 //! other elements; where rows are a power of two long, all of them lie in one set of the cache. A copy by tiles that
 //! registers transpose costs a tenth of that. A GPU's kernels transpose in shared memory.
 
+use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::tuning::elementwise::Tile;
 
-use super::{across, own_view};
+use super::arguments::{own_view, view};
+use super::config::chip;
+use super::start::launch;
 use crate::error::Result;
-use crate::shape::{self, Axes, Layout};
+use crate::shape::{self, Axes, Layout, collapse_for_last};
 use crate::tensor::Tensor;
 
 /// Elements from which on a copy pays for its launch.
@@ -97,6 +101,40 @@ pub(super) fn upright_rows(tensors: &[(&Tensor, bool)]) -> Result<Vec<Option<Ten
 pub(super) fn views_of(tensors: &[(&Tensor, bool)], copies: &[Option<Tensor>]) -> Vec<Arg> {
     let all = tensors.iter().enumerate();
     all.map(|(place, &(t, mutable))| own_view(or_copy(copies, place, t), mutable)).collect()
+}
+
+/// Copies where the operand is dense along another axis than the result, by turning tiles; false where
+/// that is not so.
+pub(super) fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
+    let tile = Tile::transposed(&chip(y.device())).rows;
+    let (shape, strides) = collapse_for_last(&[x.layout(), y.layout()]);
+    if !(2..=4).contains(&shape.len()) {
+        return Ok(false);
+    }
+    let last = shape.len() - 1;
+    let turned = (0..last).rev().find(|&axis| strides[0][axis] == 1 && shape[axis] >= 16);
+    let Some(turned) = turned else { return Ok(false) };
+    if y.numel() == 0 || strides[0][last] == 1 || strides[1][last] != 1 || shape[last] < 16 {
+        return Ok(false);
+    }
+    let mut order: Vec<usize> = (0..last).filter(|&axis| axis != turned).collect();
+    order.extend([turned, last]);
+    let pad = 4 - order.len();
+    let along = |order: &[usize], of: &[i64], fill: i64| -> Vec<i64> {
+        std::iter::repeat_n(fill, pad).chain(order.iter().map(|&axis| of[axis])).collect()
+    };
+    let extents: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
+    let to_usize = |v: Vec<i64>| -> Vec<usize> { v.into_iter().map(|e| e as usize).collect() };
+    let dims = to_usize(along(&order, &extents, 1));
+    let out = view(y, &dims, &along(&order, &strides[1], 0), true);
+    order.swap(last - 1, last);
+    let from = to_usize(along(&order, &extents, 1));
+    let operand = view(x, &from, &along(&order, &strides[0], 0), false);
+    let grid = dims[0] * dims[1] * dims[2].div_ceil(tile) * dims[3].div_ceil(tile);
+    let (dtypes, consts) = ([x.dtype(), y.dtype()], [tile as i64, tile as i64]);
+    let kernel = &kernels::copy::cast_across::KERNEL;
+    launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
+    Ok(true)
 }
 
 #[cfg(test)]
