@@ -267,7 +267,7 @@ pub(super) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> bool {
     true
 }
 
-/// A line that one of the result is made of: where it begins in a plane, and by which weight, also as sums have it.
+/// A line that one of the result is made of: its number in a plane, and by which weight, also as sums have it.
 type Seen<S> = (usize, f64, S);
 
 fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
@@ -275,45 +275,58 @@ fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
     let (before, after) = sizes(lines);
     let [depth, down, across] = lines;
     let width = across.outputs;
-    let row = |row: usize| -> Vec<Seen<T::Sum>> {
-        let mut seen = Vec::new();
-        for (d, u) in depth.entries(row / down.outputs) {
-            for (i, v) in down.entries(row % down.outputs) {
-                let start = (d * down.inputs + i) * across.inputs;
-                seen.push((start, u * v, T::weight(u) * T::weight(v)));
-            }
-        }
-        seen
-    };
-    let rows: Vec<Vec<Seen<T::Sum>>> = (0..after / width).map(row).collect();
-    let is_as_before = |row: usize| {
-        let of = |row: usize| rows[row].iter().map(|&(start, by, _)| (start, by));
-        row > 0 && of(row).eq(of(row - 1))
-    };
-    let repeats: Vec<bool> = (0..rows.len()).map(is_as_before).collect();
+    let count = after / width;
+    let is_as_before = |row: usize| row > 0 && down.entries(row).eq(down.entries(row - 1));
+    let repeats: Vec<bool> = (0..down.outputs).map(is_as_before).collect();
     let weights = Weights::<T>::of(across);
     let zero = T::weight(0.0);
-    let state = || (vec![zero; across.inputs], vec![zero; width], 0);
+    let state = || Made {
+        seen: Vec::new(),
+        line: vec![zero; across.inputs],
+        sums: vec![zero; width],
+        last: usize::MAX,
+    };
     let (mut y, x) = (y.elements_mut::<T>(), x.elements::<T>());
     let x = &x[..];
-    let make =
-        |(line, sums, next): &mut (Vec<T::Sum>, Vec<T::Sum>, usize), at: usize, y: &mut [T]| {
-            let (plane, row) = (at / rows.len(), at % rows.len());
-            if !repeats[row] || *next != at {
-                sums.fill(zero);
-                weights.row(&rows[row], &x[plane * before..][..before], line, sums);
-            }
-            *next = at + 1;
-            y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
-        };
+    let make = |own: &mut Made<T::Sum>, at: usize, y: &mut [T]| {
+        let (plane, row) = (at / count, at % count);
+        if !repeats[row % down.outputs] || own.last.checked_add(1) != Some(at) {
+            own.see(depth, down, row, |u, v| T::weight(u) * T::weight(v));
+            own.sums.fill(zero);
+            let x = &x[plane * before..][..before];
+            weights.row(&own.seen, across.inputs, x, &mut own.line, &mut own.sums);
+        }
+        own.last = at;
+        y.iter_mut().zip(&own.sums).for_each(|(to, &sum)| *to = T::narrow(sum));
+    };
     // Lines of a task, at least; a few large planes are as well shared as many.
-    let least = (least(lines) * rows.len()).min(TASK.div_ceil(width + before / rows.len())).max(1);
+    let least = (least(lines) * count).min(TASK.div_ceil(width + before / count)).max(1);
     if y.len() <= least * width {
         let mut own = state();
         return y.chunks_mut(width).enumerate().for_each(|(at, y)| make(&mut own, at, y));
     }
     let work = y.par_chunks_mut(width).enumerate().with_min_len(least);
     install(|| work.for_each_init(state, |own, (at, y)| make(own, at, y)));
+}
+
+/// What a task has of the line that it made last.
+struct Made<S> {
+    seen: Vec<Seen<S>>,
+    line: Vec<S>,
+    sums: Vec<S>,
+    last: usize,
+}
+
+impl<S> Made<S> {
+    /// Finds the lines that a row of the result is made of, by the rows of both tables.
+    fn see(&mut self, depth: &Lines, down: &Lines, row: usize, weight: impl Fn(f64, f64) -> S) {
+        self.seen.clear();
+        for (d, u) in depth.entries(row / down.outputs) {
+            for (i, v) in down.entries(row % down.outputs) {
+                self.seen.push((d * down.inputs + i, u * v, weight(u, v)));
+            }
+        }
+    }
 }
 
 /// Numbers side by side in loops along a line.
@@ -341,15 +354,21 @@ impl<T: Summed> Weights<'_, T> {
     }
 
     /// Adds what a row is made of. Several lines that it sees become one: its neighbours are summed at once.
-    fn row(&self, row: &[Seen<T::Sum>], x: &[T], line: &mut [T::Sum], sums: &mut [T::Sum]) {
-        let n = self.across.inputs;
+    fn row(
+        &self,
+        row: &[Seen<T::Sum>],
+        n: usize,
+        x: &[T],
+        line: &mut [T::Sum],
+        sums: &mut [T::Sum],
+    ) {
         match *row {
             [] => {}
-            [(start, 1.0, _)] => self.line(&x[start..][..n], T::widen, sums),
+            [(only, 1.0, _)] => self.line(&x[only * n..][..n], T::widen, sums),
             [(first, _, by), ref rest @ ..] => {
-                line.iter_mut().zip(&x[first..]).for_each(|(to, x)| *to = by * x.widen());
-                for &(start, _, by) in rest {
-                    line.iter_mut().zip(&x[start..]).for_each(|(to, x)| *to += by * x.widen());
+                line.iter_mut().zip(&x[first * n..]).for_each(|(to, x)| *to = by * x.widen());
+                for &(other, _, by) in rest {
+                    line.iter_mut().zip(&x[other * n..]).for_each(|(to, x)| *to += by * x.widen());
                 }
                 self.line(&*line, std::convert::identity, sums);
             }

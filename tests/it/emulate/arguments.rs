@@ -11,6 +11,7 @@ pub(super) const SKIPPED: &[(&str, &str)] = &[
     ("multiply_few", OF_ONE_PROGRAM),
     ("merge_rows", OF_ROWS_IN_ORDER),
     ("sample_weights", OF_EARLIER_LAUNCHES),
+    ("adamw_8bit", OF_WHOLE_BLOCKS),
 ];
 
 /// Kernels whose extents, taps and steps fit each other as only launches make them: with numbers of no meaning they walk
@@ -42,6 +43,10 @@ const OF_ONE_PROGRAM: &str =
 const OF_ROWS_IN_ORDER: &str =
     "its pieces are in order; `virtual_gpu::indices` compares it with the CPU";
 
+/// Why a kernel refuses tensors of any size.
+const OF_WHOLE_BLOCKS: &str =
+    "blocks of 256 elements share a scale; `virtual_gpu::` steps with it beside the CPU";
+
 /// Why a kernel refuses random memory.
 const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
 
@@ -57,8 +62,6 @@ pub(super) fn integer(kernel: &str, param: &str, dtype: DType) -> Scalar {
         "part" if kernel.starts_with("cumsum_parts") || kernel == "sum_parts" => 256,
         // So are chunks whose elements are all written.
         "chunk" if matches!(kernel, "spread_found" | "replace_found") => 1024,
-        // And chunks of blocks with one scale.
-        "chunk" if kernel == "adamw_8bit" => 1024,
         _ => 16,
     };
     Scalar::int(dtype, value)
