@@ -93,7 +93,7 @@ fn tiles_in_shared_memory_do_not_spill() {
 
 #[test]
 fn tiles_of_keys_in_shared_memory_do_not_spill() {
-    [Part::Keys, Part::OnlyKeys, Part::OnlyValues].map(check_in_shared);
+    [Part::Keys, Part::OnlyKeys, Part::OnlyValues].into_iter().for_each(check_in_shared);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Lower<'_> {
     /// The dtype that operands of a dot are packed in: that of the accumulator, or i16 where pairs are multiplied.
     pub(super) fn packed_dtype(&self, [a, b]: [DType; 2], acc: DType, k: usize) -> DType {
         let is_narrow = [a, b].iter().all(|dtype| matches!(dtype, DType::I8 | DType::U8));
-        match is_narrow && acc == DType::I32 && k % 2 == 0 && widest().is_some() {
+        match is_narrow && acc == DType::I32 && k.is_multiple_of(2) && widest().is_some() {
             true => DType::I16,
             false => acc,
         }
