@@ -27,8 +27,8 @@ impl Tensor {
     /// `[.., P, D]` and `[.., R, D]` give `[.., P, R]`; leading axes broadcast.
     /// # Numerics
     /// Differences are summed as they are, in f32 for 16-bit dtypes: nothing cancels for points that are near each
-    /// other and far from 0. Many points of f32 or f64 are multiplied (`|x|² + |y|² - 2 x y`) for order 2, and only
-    /// those pairs summed so that are near: a quarter of `|x|² + |y|²` or less apart, squared.
+    /// other and far from 0. Many points of f32 or f64 are multiplied about their mean (`|x|² + |y|² - 2 x y`) for order 2,
+    /// and only those pairs summed so that are near: a quarter of `|x|² + |y|²` or less apart, squared.
     /// # Errors
     /// If the last extents differ, leading axes do not broadcast, the dtype is not a float, or `p` is negative.
     /// # Source
@@ -113,6 +113,12 @@ fn turned(t: &Tensor) -> Result<Tensor> {
     t.transpose(-1, -2)?.contiguous()
 }
 
+/// Both sets of points about the mean of the first: distances are those of the points, and fewer are near.
+fn centered([x, y]: [&Tensor; 2]) -> Result<[Tensor; 2]> {
+    let mean = x.mean_dims(&[1], true)?;
+    Ok([x.sub(&mean)?, y.sub(&mean)?])
+}
+
 /// The squared lengths of points, `[B, P]`.
 fn squares(x: &Tensor) -> Result<Tensor> {
     composite(NAME, &[], [x], |[x], _| x.square()?.sum_dims(&[-1], false))
@@ -128,13 +134,17 @@ fn far_weights(z: &Tensor, w: &Tensor, [x, y]: [&Tensor; 2]) -> Result<Tensor> {
 }
 
 /// The gradient of `x: [B, P, D]` of distances of order 2 to `y: [B, R, D]`, by weights `[B, P, R]`: of pairs that are far
-/// `x sum(w) - w y`, which does not cancel, and those that are near as they are.
-fn by_products([x, y]: [&Tensor; 2], w: &Tensor, far: &Tensor) -> Result<Tensor> {
+/// `u sum(w) - w v` of the [`centered`] points, which does not cancel, and those that are near as they are.
+fn by_products(
+    [x, y]: [&Tensor; 2],
+    [u, v]: [&Tensor; 2],
+    [w, far]: [&Tensor; 2],
+) -> Result<Tensor> {
     let others = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-    full_precision(far, y, &others)?;
+    full_precision(far, v, &others)?;
     let sums = far.sum_dims(&[-1], true)?;
     let dx =
-        composite(NAME, &[], [x, &sums, &others], |[x, sums, others], _| x.mul(sums)?.sub(others))?;
+        composite(NAME, &[], [u, &sums, &others], |[u, sums, others], _| u.mul(sums)?.sub(others))?;
     let count = composite(NAME, &[], [w, far], |[w, far], _| {
         w.ne(far)?.to_dtype(w.dtype())?.sum_dims(&[-1], false)
     })?;
@@ -156,8 +166,9 @@ impl Op for Distances {
         }
         let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
         if self.is_of_products(x, y) {
-            full_precision(x, &y.t()?, &z)?;
-            let of = [&turned(x)?, &turned(y)?, &squares(x)?, &squares(y)?];
+            let [u, v] = centered([x, y])?;
+            full_precision(&u, &v.t()?, &z)?;
+            let of = [&turned(x)?, &turned(y)?, &squares(&u)?, &squares(&v)?];
             launch::distance::distances_of_products(of, &z)?;
         } else if z.numel() > 0 {
             launch::distance::distances(&turned(x)?, &turned(y)?, &z, self.p)?;
@@ -180,10 +191,12 @@ impl Op for Distances {
         }
         let w = self.weights(z, dy)?.contiguous()?;
         if self.is_of_products(x, y) {
-            let far = far_weights(z, &w, [x, y])?;
-            let dx = saved.wanted[0].then(|| by_products([x, y], &w, &far)).transpose()?;
+            let [u, v] = centered([x, y])?;
+            let far = far_weights(z, &w, [&u, &v])?;
+            let dx = saved.wanted[0].then(|| by_products([x, y], [&u, &v], [&w, &far]));
             let (w, far) = (w.transpose(1, 2)?, far.transpose(1, 2)?);
-            let dy = saved.wanted[1].then(|| by_products([y, x], &w, &far)).transpose()?;
+            let dy = saved.wanted[1].then(|| by_products([y, x], [&v, &u], [&w, &far]));
+            let (dx, dy) = (dx.transpose()?, dy.transpose()?);
             return Ok(vec![dx, dy]);
         }
         let gradient = |points: &Tensor, others: &Tensor, w: &Tensor, z: &Tensor| -> Result<_> {
