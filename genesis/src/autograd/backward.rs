@@ -12,11 +12,13 @@ use std::sync::Arc;
 use genesis_kernel::trace;
 
 use super::hook_list::Accumulate;
+use super::parts::{self, Part, Place};
 use super::tape::{Edge, GradMeta, Node};
 use super::{anomaly, callback};
+use crate::dispatch;
 use crate::dispatch::autocast::without_autocast;
 use crate::error::{Error, Result};
-use crate::mode::with_grad;
+use crate::mode::{is_grad_enabled, with_grad};
 use crate::tensor::Tensor;
 
 /// Options of a backward.
@@ -145,6 +147,29 @@ impl Slots {
 struct Pending {
     node: Arc<Node>,
     dys: Slots,
+    /// Gradients of slices of its results, by result.
+    parts: Vec<(u32, Part)>,
+}
+
+impl Pending {
+    fn of(node: &Arc<Node>) -> Pending {
+        let dys = match node.outputs {
+            1 => Slots::One(None),
+            n => Slots::Many(vec![None; n as usize]),
+        };
+        Pending { node: node.clone(), dys, parts: Vec::new() }
+    }
+
+    /// Puts the gradients of slices together.
+    fn join_parts(&mut self) -> Result<()> {
+        while let Some(&(slot, _)) = self.parts.first() {
+            let own = self.parts.extract_if(.., |(of, _)| *of == slot).map(|(_, part)| part);
+            if let Some(dy) = parts::joined(own.collect())? {
+                add_to(&mut self.dys.as_mut()[slot as usize], dy)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A leaf with hooks: its gradient so far and the number of edges that may still add to it.
@@ -160,6 +185,8 @@ struct Walk {
     queue: BTreeMap<u64, Pending>,
     /// Leaves with hooks; none until one is met.
     waiting: Option<Vec<Waiting>>,
+    /// Gradients of slices of leaves without hooks.
+    leaf_parts: Vec<(Arc<GradMeta>, Vec<Part>)>,
     targets: Option<Targets>,
     keep: bool,
 }
@@ -181,7 +208,9 @@ impl Walk {
             seeds.push(Some(seed(name, root, *dy)?));
         }
         self.send(&edges, seeds)?;
-        while let Some((_, Pending { node, mut dys })) = self.queue.pop_last() {
+        while let Some((_, mut pending)) = self.queue.pop_last() {
+            pending.join_parts()?;
+            let Pending { node, mut dys, .. } = pending;
             if let Some(hooks) = node.hooks() {
                 hooks.run(dys.as_mut())?;
             }
@@ -193,6 +222,11 @@ impl Walk {
                 }
             }
             let saved = node.unpack(self.keep, wanted)?;
+            if let Some(place) = place_of(&node) {
+                let dy = dys.as_mut().first_mut().and_then(Option::take);
+                self.send_part(&node.edges, dy, place)?;
+                continue;
+            }
             let grads = {
                 let op = node.op();
                 let _op = trace::backward(op.label());
@@ -202,6 +236,10 @@ impl Walk {
             // So that a gradient that is only passed on has one owner when it arrives.
             drop((saved, dys));
             self.send(&node.edges, grads)?;
+        }
+        for (meta, parts) in std::mem::take(&mut self.leaf_parts) {
+            let dy = parts::joined(parts)?;
+            self.arrive(&meta, dy)?;
         }
         self.flush(|_| true)?;
         Ok(self.targets.map(|targets| targets.found).unwrap_or_default())
@@ -229,14 +267,46 @@ impl Walk {
         if self.waiting.is_some() { self.flush(|leaf| leaf.edges == 0) } else { Ok(()) }
     }
 
+    /// Sends the gradient of a slice, which waits for those of other slices of the tensor.
+    fn send_part(
+        &mut self,
+        edges: &[Option<Edge>],
+        dy: Option<Tensor>,
+        place: Place,
+    ) -> Result<()> {
+        let (Some(Some(edge)), Some(dy)) = (edges.first(), dy) else { return Ok(()) };
+        let dy = match dy.rank() < place.from.len() {
+            true => dy.unsqueeze(place.axis as i64)?,
+            false => dy,
+        };
+        let part = Part { dy, place };
+        match edge {
+            Edge::Node(node, slot) => {
+                if self.targets.as_ref().is_none_or(|targets| targets.is_needed(node)) {
+                    let pending = self.queue.entry(node.sequence);
+                    pending.or_insert_with(|| Pending::of(node)).parts.push((*slot, part));
+                }
+                Ok(())
+            }
+            // Its hooks count the gradients that come.
+            Edge::Leaf(meta) if meta.has_hooks() => {
+                self.send(edges, vec![parts::joined(vec![part])?])
+            }
+            Edge::Leaf(meta) => {
+                if self.targets.as_ref().is_some_and(|targets| !targets.has_leaf(meta)) {
+                    return Ok(());
+                }
+                match self.leaf_parts.iter_mut().find(|(own, _)| Arc::ptr_eq(own, meta)) {
+                    Some((_, parts)) => parts.push(part),
+                    None => self.leaf_parts.push((meta.clone(), vec![part])),
+                }
+                Ok(())
+            }
+        }
+    }
+
     fn enqueue(&mut self, node: &Arc<Node>, slot: u32, dy: Tensor) -> Result<()> {
-        let pending = self.queue.entry(node.sequence).or_insert_with(|| Pending {
-            node: node.clone(),
-            dys: match node.outputs {
-                1 => Slots::One(None),
-                n => Slots::Many(vec![None; n as usize]),
-            },
-        });
+        let pending = self.queue.entry(node.sequence).or_insert_with(|| Pending::of(node));
         add_to(&mut pending.dys.as_mut()[slot as usize], dy)
     }
 
@@ -284,6 +354,12 @@ impl Walk {
         }
         Ok(())
     }
+}
+
+/// Where a node's gradient lies in that of its input, if it is a slice of it: nobody differentiates or looks at it.
+fn place_of(node: &Node) -> Option<Place> {
+    let is_watched = is_grad_enabled() || anomaly::is_on() || dispatch::trace::is_on();
+    if is_watched { None } else { node.op().place() }
 }
 
 fn is_hooked_leaf(edge: &Edge) -> bool {

@@ -31,6 +31,7 @@ mod hooks;
 mod in_place;
 mod offload;
 pub(crate) mod op;
+pub(crate) mod parts;
 mod policy;
 mod rebuilt;
 mod record;

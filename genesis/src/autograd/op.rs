@@ -1,5 +1,6 @@
 //! What a differentiable operation is: how it computes its result, and where gradients go.
 
+use super::parts::Place;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -38,6 +39,12 @@ pub trait Op: Send + Sync + 'static {
 
     /// The gradient of each input, made of differentiable ops; `None` where there is none.
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>>;
+
+    /// Of an op that takes a slice of its one input, where that is: the gradient is `dy` there, and zero elsewhere.
+    #[doc(hidden)]
+    fn place(&self) -> Option<Place> {
+        None
+    }
 }
 
 /// The tensors that a backward reads.
@@ -110,6 +117,11 @@ pub(crate) trait Backward: Send + Sync {
     /// The gradient of each input; `dys` has one place for each result, and at least one is there.
     fn backward(&self, saved: &SavedTensors, dys: &[Option<Tensor>])
     -> Result<Vec<Option<Tensor>>>;
+
+    /// See [`Op::place`].
+    fn place(&self) -> Option<Place> {
+        None
+    }
 }
 
 /// An op of the table: it has one result.
@@ -133,5 +145,9 @@ impl<O: Op> Backward for Single<O> {
             [Some(dy)] => self.0.backward(saved, dy),
             _ => Ok(Vec::new()),
         }
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.0.place()
     }
 }

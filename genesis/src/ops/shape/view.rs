@@ -3,9 +3,9 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use genesis_kernel::ir::Scalar;
 use genesis_kernel::runtime::origin;
 
+use crate::autograd::parts::{Place, padded};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
@@ -302,6 +302,15 @@ impl Op for View {
         };
         Ok(vec![Some(dx)])
     }
+
+    fn place(&self) -> Option<Place> {
+        let (from, axis, start) = match &self.kind {
+            ViewKind::Slice { from, axis, start, step: 1 } => (from, *axis, *start),
+            ViewKind::Select { from, axis, index } => (from, *axis, *index),
+            _ => return None,
+        };
+        Some(Place { from: from.clone(), axis, start })
+    }
 }
 
 fn inverse(perm: &[usize]) -> Vec<i64> {
@@ -344,16 +353,11 @@ impl Op for Scatter {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dy = inputs[0];
-        let at = (dy.dtype(), dy.device());
-        if self.step == 1 && dy.numel() > 0 {
-            let result = Tensor::uninitialized(&self.from, at)?;
-            let mut before = vec![0; self.from.len()];
-            before[self.axis] = self.start;
-            if launch::pad::boxed(dy, &result, &before, Scalar::int(dy.dtype(), 0))? {
-                return Ok(result);
-            }
+        if self.step == 1 {
+            let place = Place { from: self.from.clone(), axis: self.axis, start: self.start };
+            return padded(dy, &place);
         }
-        let result = Tensor::zeros(&self.from, at)?;
+        let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
         let layout = sliced("narrow", &result, (self.axis, self.start, self.step, self.len))?;
         let slice = Tensor::plain(result.storage().clone(), layout, dy.dtype());
         launch::cast(dy, &slice)?;
