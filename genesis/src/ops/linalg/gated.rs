@@ -1,5 +1,5 @@
-//! Gated activations of a joined product, and the norm of a sum: one launch each where nothing is recorded,
-//! and made of ops where a gradient is wanted.
+//! Gated activations of a joined product, and the norm of a sum: one launch each where nothing is recorded. Where a gradient
+//! is wanted the one is composed, as it is of an operand that lies across rows, and the other made of ops.
 
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::tuning::rows::{MAX_ROW, RowBlock, gated_columns};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::launch;
 use crate::launch::config::chip;
 use crate::launch::epilogue::Gate;
-use crate::ops::{Activation, check_pair, wrong_dtype};
+use crate::ops::{Activation, check_pair, composite, wrong_dtype};
 use crate::tensor::Tensor;
 
 impl Gate {
@@ -56,14 +56,22 @@ impl Tensor {
         };
         let width = both / 2;
         let shape = [lead, &[width]].concat();
-        if is_grad_enabled() && self.requires_grad() {
+        let is_recorded = is_grad_enabled() && self.requires_grad();
+        let is_across = self.device().is_cuda() && self.strides().last() != Some(&1);
+        if is_recorded || is_across {
             let half = |first| self.narrow(-1, first, width);
-            let open = match gate {
-                Gate::Silu => half(0)?.silu(),
-                Gate::Gelu => half(0)?.gelu(),
-                Gate::GeluTanh => half(0)?.gelu_tanh(),
-            };
-            return open?.mul(&half(width)?);
+            let halves = [&half(0)?, &half(width)?];
+            return composite(NAME, &[f64::from(gate as u8)], halves, |[x, up], n| {
+                Tensor::rounded_once([x, up], |[wide, up]| {
+                    let open = match n[0] {
+                        0.0 => wide.silu(),
+                        1.0 => wide.gelu(),
+                        _ => wide.gelu_tanh(),
+                    };
+                    // Rounded as if the activation was an op of its own.
+                    open?.to_dtype(x.dtype())?.to_dtype(wide.dtype())?.mul(&up)
+                })
+            });
         }
         let rows = crate::shape::product(lead.iter());
         let y = Tensor::uninitialized(&[rows, width], (self.dtype(), self.device()))?;
