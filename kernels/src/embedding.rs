@@ -12,6 +12,8 @@ pub static KERNELS: &[&KernelDef] = &[
     &embedding_starts::KERNEL,
     &embedding_bwd::KERNEL,
     &embedding_bwd_small::KERNEL,
+    &embedding_bag_bwd::KERNEL,
+    &embedding_bag_dots::KERNEL,
 ];
 
 /// `y[t, ..] = table[index[t], ..]`
@@ -252,4 +254,93 @@ pub fn embedding_bwd_small<T: Float, A: Float, const TOKENS: usize, const COLS: 
         }
     }
     dtable.store([v, j], acc.to::<T>().row());
+}
+
+/// The bag of each token: `bag[t]`, or with bags of `length` tokens `t / length`.
+#[device]
+fn bag_of<const N: usize>(
+    bag: Ptr<i64>,
+    t: Tile1<i64, N>,
+    is_token: Tile1<bool, N>,
+    length: i64,
+) -> Tile1<i64, N> {
+    let listed = load(bag + t, is_token & (length == 0), -1);
+    where_(length > 0, t / maximum(length, 1), listed)
+}
+
+/// `dtable[v, ..] = sum of dy[bag of t, ..] over the t with index[t] == v`, in the order of t, for each v; with `WEIGHTED`
+/// each is multiplied by `weights[t]`. What has no bag in `dy` adds nothing.
+///
+/// The rows of `dy` are read where they are: there may be many more tokens than bags. Keys and `starts` are those of
+/// [`mod@embedding_bwd`], of `n` tokens.
+#[kernel]
+pub fn embedding_bag_bwd<
+    T: Float,
+    A: Float,
+    const WEIGHTED: bool,
+    const ROWS: usize,
+    const TOKENS: usize,
+    const COLS: usize,
+>(
+    keys: Ptr<i64>,
+    starts: Ptr<i64>,
+    bag: Ptr<i64>,
+    weights: Ptr<A>,
+    dy: View<A, 2>,
+    dtable: ViewMut<T, 2>,
+    scale: i64,
+    n: i64,
+    length: i64,
+) {
+    let first = program_id(0) * ROWS;
+    let j = program_id(1) * COLS;
+    let col = j + arange::<COLS>();
+    for v in range(first, minimum(first + ROWS, dtable.dim(0))) {
+        // That no row has more tokens than there are keeps tests for a wrapping index out of the loop.
+        let end = minimum(load(starts + (v + 1)), n);
+        let mut acc = zeros::<A, TOKENS, COLS>();
+        for at in range(load(starts + v), end, TOKENS) {
+            let place = at + arange::<TOKENS>();
+            let is_token = place < end;
+            let t = load(keys + place, is_token) & (scale - 1);
+            let b = bag_of(bag, t, is_token, length);
+            let is_own = is_token & (b >= 0) & (b < dy.dim(0));
+            let from = dy.ptr() + (b * dy.stride(0)).col() + (col * dy.stride(1)).row();
+            let slope = load(from, is_own.col() & (col < dy.dim(1)).row());
+            if WEIGHTED {
+                acc = acc + slope * load(weights + t, is_own).col();
+            } else {
+                acc = acc + slope;
+            }
+        }
+        dtable.store([v, j], sum(acc, 0).to::<T>().row());
+    }
+}
+
+/// `dweights[t] = sum(table[index[t], ..] * dy[bag of t, ..])`, which is 0 where either is not there.
+#[kernel]
+pub fn embedding_bag_dots<T: Float, A: Float, const TOKENS: usize, const COLS: usize>(
+    table: View<T, 2>,
+    index: Ptr<i64>,
+    bag: Ptr<i64>,
+    dy: View<A, 2>,
+    dweights: PtrMut<A>,
+    n: i64,
+    length: i64,
+) {
+    let t = program_id(0) * TOKENS + arange::<TOKENS>();
+    let is_token = t < n;
+    let row = load(index + t, is_token, -1);
+    let b = bag_of(bag, t, is_token, length);
+    let is_own = is_token & (row >= 0) & (row < table.dim(0)) & (b >= 0) & (b < dy.dim(0));
+    let rows = table.ptr() + (row * table.stride(0)).col();
+    let slopes = dy.ptr() + (b * dy.stride(0)).col();
+    let mut acc = zeros::<A, TOKENS, COLS>();
+    for j in range(0, dy.dim(1), COLS) {
+        let col = j + arange::<COLS>();
+        let is_here = is_own.col() & (col < dy.dim(1)).row();
+        let v = load(rows + (col * table.stride(1)).row(), is_here).to::<A>();
+        acc = acc + v * load(slopes + (col * dy.stride(1)).row(), is_here);
+    }
+    store(dweights + t, sum(acc, 1), is_token);
 }

@@ -17,6 +17,7 @@ pub mod conv_few;
 pub mod conv_gathered;
 pub mod copy;
 pub mod cross;
+pub mod ctc;
 pub mod distance;
 pub mod elementwise;
 pub mod embedding;
@@ -28,6 +29,7 @@ pub mod index;
 pub mod join;
 pub mod linear_rows;
 pub mod linear_tiles;
+pub mod log_add;
 pub mod logits;
 pub mod loss;
 pub mod many;
@@ -35,6 +37,7 @@ pub mod math;
 pub mod matmul;
 pub mod matmul_f8;
 pub mod matmul_int;
+pub mod mode;
 pub mod moments;
 pub mod norm;
 pub mod norm_bwd;
@@ -96,6 +99,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         quantized::KERNELS,
         quantized_tiles::KERNELS,
         loss::KERNELS,
+        ctc::KERNELS,
         logits::KERNELS,
         distance::KERNELS,
         embedding::KERNELS,
@@ -107,6 +111,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         math::BINARY,
         math::INT,
         sort::KERNELS,
+        mode::KERNELS,
         radix::KERNELS,
         radix_select::KERNELS,
         columns::KERNELS,

@@ -4,11 +4,11 @@
 //! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32.
 
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::lang::library::single::log1p_short;
 use genesis_kernel::lang::library::{off_whole, pow_wide};
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
+use crate::log_add::{log_add_of, log_add2_of};
 use crate::special::{digamma_of, trigamma_of};
 
 macro_rules! unary {
@@ -146,48 +146,6 @@ pub fn floor_divide_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile
     where_(y == A::ZERO, quotient, where_(is_nan(rest), rest, down))
 }
 
-/// `log(exp(x) + exp(y))`, which does not overflow. Beside 0 its two parts cancel: what f32 holds is computed in f64,
-/// with the digits that are left of it.
-#[device]
-pub fn log_add_of<T: Float, A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let distance = where_(x == y, A::ZERO, abs(x - y));
-    if (T::EPSILON > T::from(1e-10)) & (A::EPSILON < A::from(1e-10)) {
-        maximum(x, y) + log1p_of_power(distance.to::<f64>()).to::<A>()
-    } else if T::EPSILON > T::from(1e-5) {
-        maximum(x, y) + log1p_short(fast::exp(-distance.to::<f32>())).to::<A>()
-    } else {
-        maximum(x, y) + log1p(exp(-distance))
-    }
-}
-
-/// `log(1 + exp(-x))` for `x >= 0` to 2^-35: `exp(-x)` is `2^n P(f)`, 2^-34.5, and with it as `t` and
-/// `s = t / (2 + t)` the logarithm is `s P(s^2)`, 2^-38.5.
-#[device]
-pub fn log1p_of_power<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    let power = minimum(x, 700.0) * -1.4426950408889634;
-    // The sum has the whole part in its low bits.
-    let shifted = power + 6755399441055744.0;
-    let f = power - (shifted - 6755399441055744.0);
-    let p = fma(f, 1.520191987949026e-5, 0.00015469291119653622);
-    let p = fma(p, f, 0.0013333922571092589);
-    let p = fma(p, f, 0.009618027253748895);
-    let p = fma(p, f, 0.055504103534390684);
-    let p = fma(p, f, 0.2402265119815719);
-    let p = fma(p, f, 0.6931471807284492);
-    let p = fma(p, f, 0.9999999999616823);
-    let t = bitcast::<f64>(bitcast::<i64>(p) + (bitcast::<i64>(shifted) << 52));
-    let under = t + 2.0;
-    let near = fast::recip(under.to::<f32>()).to::<f64>();
-    let s = t * (near * fma(-under, near, 2.0));
-    let z = s * s;
-    let p = fma(z, 0.21878633411854362, 0.17116525974399524);
-    let p = fma(p, z, 0.22305877016110856);
-    let p = fma(p, z, 0.2856810269303823);
-    let p = fma(p, z, 0.4000006253855497);
-    let p = fma(p, z, 0.6666666622733098);
-    fma(p, z, 2.0000000000050284) * s
-}
-
 /// `x log(y)`; zero where x is, whatever y but NaN.
 #[device]
 pub fn xlogy_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
@@ -298,6 +256,8 @@ binary! {
     hypot, hypot_flat: Float = |u, v| { hypot(u, v) }
     /// The logarithm of a sum of exponentials.
     logaddexp, logaddexp_flat: Float = |u, v| { log_add_of::<T, A, _>(u, v) }
+    /// The logarithm to base 2 of a sum of powers of 2.
+    logaddexp2, logaddexp2_flat: Float = |u, v| { log_add2_of::<T, A, _>(u, v) }
     /// `x log(y)`
     xlogy, xlogy_flat: Float = |u, v| { xlogy_of(u, v) }
     /// The magnitude of one with the sign of the other.

@@ -32,24 +32,55 @@ fn own_lines<const LINES: usize, const COLS: usize>(
 }
 
 /// Where lines of a dense `[.., depth, height, width]` lie: before the last three axes, and along the first two of them.
+/// A launch is of less than 2^31 elements: numbers of 64 bits are slow to divide, and take two registers.
 #[device]
-fn along_axes<const LINES: usize>(
-    line: Tile1<i64, LINES>,
+fn along_axes<S: Shape>(
+    line: Tile<i64, S>,
     depth: i64,
     height: i64,
-) -> (Tile1<i64, LINES>, Tile1<i64, LINES>, Tile1<i64, LINES>) {
-    // A launch is of less than 2^31 elements: 64-bit division is slow.
+) -> (Tile<i32, S>, Tile<i32, S>, Tile<i32, S>) {
     let number = line.to::<u32>();
     let plane = number / height.to::<u32>();
     let outer = plane / depth.to::<u32>();
     let (d, i) = (plane - outer * depth.to::<u32>(), number - plane * height.to::<u32>());
-    (outer.to::<i64>(), d.to::<i64>(), i.to::<i64>())
+    (outer.to::<i32>(), d.to::<i32>(), i.to::<i32>())
+}
+
+/// Where a table of so many taps an output has one of them.
+#[device]
+fn tap_of<S: Shape>(output: Tile<i32, S>, taps: i64, tap: i64) -> Tile<i64, S> {
+    (output * taps.to::<i32>() + tap.to::<i32>()).to::<i64>()
 }
 
 /// A coordinate that is below an extent, else -1.
 #[device]
-fn inner<S: Shape>(coordinate: Tile<i64, S>, extent: i64) -> Tile<i64, S> {
-    where_(coordinate < extent, coordinate, -1)
+fn inner<S: Shape>(coordinate: Tile<i32, S>, extent: i64) -> Tile<i32, S> {
+    where_(coordinate < extent.to::<i32>(), coordinate, -1)
+}
+
+/// The first element of a line of a dense `[.., depth, height, width]`.
+#[device]
+fn line_of<S: Shape>(
+    outer: Tile<i32, S>,
+    z: Tile<i32, S>,
+    row: Tile<i32, S>,
+    depth: i64,
+    height: i64,
+    width: i64,
+) -> Tile<i32, S> {
+    ((outer * depth.to::<i32>() + z) * height.to::<i32>() + row) * width.to::<i32>()
+}
+
+/// Where the result of program `program_id(0)` stands in a dense `[.., depth, height, width]` of less than 2^31 elements.
+#[device]
+fn own_result(depth: i64, height: i64, width: i64) -> (i64, i64, i64, i64) {
+    let number = program_id(0).to::<u32>();
+    let line = number / width.to::<u32>();
+    let plane = line / height.to::<u32>();
+    let outer = plane / depth.to::<u32>();
+    let (d, i) = (plane - outer * depth.to::<u32>(), line - plane * height.to::<u32>());
+    let j = number - line * width.to::<u32>();
+    (outer.to::<i64>(), d.to::<i64>(), i.to::<i64>(), j.to::<i64>())
 }
 
 /// `y[.., d, i, j] = sum over a, b, c of weights[a] weights[b] weights[c] x[.., at a, at b, at c]`, both
@@ -67,30 +98,32 @@ pub fn resample<T: Float, A: Float, const LINES: usize, const COLS: usize>(
 ) {
     let (depth, height, width) = (y.dim(1), y.dim(2), y.dim(3));
     let (number, j) = own_lines::<LINES, COLS>(width);
-    let inside = number < y.dim(0) * depth * height;
-    let (outer, d, i) = along_axes::<LINES>(number, depth, height);
+    let (inside, is_column) = (number < y.dim(0) * depth * height, j < width);
+    let (outer, d, i) = along_axes(number, depth, height);
     let mut acc = zeros::<A, LINES, COLS>();
+    // No load of a table waits for another: masks are of what is inside, not of what a table says.
     for a in range(0, depths.dim(1), 1) {
-        let at = d * depths.dim(1) + a;
-        let z = inner(load(depths.ptr() + at, inside, -1).to::<i64>(), x.dim(1));
-        let u = load(by_depth.ptr() + at, z >= 0);
+        let at = tap_of(d, depths.dim(1), a);
+        let z = inner(load(depths.ptr() + at, inside, -1), x.dim(1));
+        let u = load(by_depth.ptr() + at, inside);
         for b in range(0, rows.dim(1), 1) {
-            let at = i * rows.dim(1) + b;
-            let row = inner(load(rows.ptr() + at, z >= 0, -1).to::<i64>(), x.dim(2));
-            let v = (u * load(by_row.ptr() + at, row >= 0)).col();
-            let line = (((outer * x.dim(1) + z) * x.dim(2) + row) * x.dim(3)).col();
+            let at = tap_of(i, rows.dim(1), b);
+            let row = inner(load(rows.ptr() + at, inside, -1), x.dim(2));
+            let v = (u * load(by_row.ptr() + at, inside)).col();
+            let line = line_of(outer, z, row, x.dim(1), x.dim(2), x.dim(3)).col();
+            let is_line = ((z >= 0) & (row >= 0)).col();
             for c in range(0, columns.dim(1), 1) {
                 let at = j * columns.dim(1) + c;
-                let column = inner(load(columns.ptr() + at, j < width, -1).to::<i64>(), x.dim(3));
-                let w = v * load(by_column.ptr() + at, column >= 0).row();
-                let is_there = (row >= 0).col() & (column >= 0).row();
-                let seen = load(x.ptr() + (line + column.row()), is_there).to::<A>();
+                let column = inner(load(columns.ptr() + at, is_column, -1), x.dim(3)).row();
+                let w = v * load(by_column.ptr() + at, is_column).row();
+                let is_there = is_line & (column >= 0);
+                let seen = load(x.ptr() + (line + column).to::<i64>(), is_there).to::<A>();
                 acc = where_(is_there, fma(w, seen, acc), acc);
             }
         }
     }
     let to = (number * width).col() + j.row();
-    store(y.ptr() + to, acc.to::<T>(), inside.col() & (j < width).row());
+    store(y.ptr() + to, acc.to::<T>(), inside.col() & is_column.row());
 }
 
 /// [`mod@resample`] of windows of many elements.
@@ -105,9 +138,7 @@ pub fn resample_wide<T: Float, A: Float, const LINES: usize, const COLS: usize>(
     by_row: View<A, 2>,
     by_column: View<A, 2>,
 ) {
-    let (line, j) = (program_id(0) / y.dim(3), program_id(0) % y.dim(3));
-    let (plane, i) = (line / y.dim(2), line % y.dim(2));
-    let (outer, d) = (plane / y.dim(1), plane % y.dim(1));
+    let (outer, d, i, j) = own_result(y.dim(1), y.dim(2), y.dim(3));
     let mut acc = zeros::<A, LINES, COLS>();
     for a in range(0, depths.dim(1), 1) {
         let at = d * depths.dim(1) + a;
@@ -116,19 +147,18 @@ pub fn resample_wide<T: Float, A: Float, const LINES: usize, const COLS: usize>(
         let u = load(by_depth.ptr() + at);
         for b in range(0, rows.dim(1), LINES) {
             let tap = b + arange::<LINES>();
-            let at = i * rows.dim(1) + tap;
-            let is_there = (tap < rows.dim(1)) & (z >= 0);
-            let row = inner(load(rows.ptr() + at, is_there, -1).to::<i64>(), x.dim(2));
-            let v = (u * load(by_row.ptr() + at, row >= 0)).col();
-            let line = (((outer * x.dim(1) + z) * x.dim(2) + row) * x.dim(3)).col();
+            let (at, is_tap) = (i * rows.dim(1) + tap, tap < rows.dim(1));
+            let row = inner(load(rows.ptr() + at, is_tap, -1), x.dim(2));
+            let v = (u * load(by_row.ptr() + at, is_tap)).col();
+            let line = (((outer * x.dim(1) + z) * x.dim(2) + row.to::<i64>()) * x.dim(3)).col();
+            let is_line = ((row >= 0) & (z >= 0)).col();
             for c in range(0, columns.dim(1), COLS) {
                 let tap = c + arange::<COLS>();
-                let at = j * columns.dim(1) + tap;
-                let column = load(columns.ptr() + at, tap < columns.dim(1), -1).to::<i64>();
-                let column = inner(column, x.dim(3));
-                let w = v * load(by_column.ptr() + at, column >= 0).row();
-                let is_there = (row >= 0).col() & (column >= 0).row();
-                let seen = load(x.ptr() + (line + column.row()), is_there).to::<A>();
+                let (at, is_tap) = (j * columns.dim(1) + tap, tap < columns.dim(1));
+                let column = inner(load(columns.ptr() + at, is_tap, -1), x.dim(3)).row();
+                let w = v * load(by_column.ptr() + at, is_tap).row();
+                let is_there = is_line & (column >= 0);
+                let seen = load(x.ptr() + (line + column.to::<i64>()), is_there).to::<A>();
                 acc = where_(is_there, fma(w, seen, acc), acc);
             }
         }
@@ -150,33 +180,33 @@ pub fn max_pool<T: Number, const LINES: usize, const COLS: usize>(
 ) {
     let (depth, height, width) = (y.dim(1), y.dim(2), y.dim(3));
     let (number, j) = own_lines::<LINES, COLS>(width);
-    let inside = number < y.dim(0) * depth * height;
-    let (outer, d, i) = along_axes::<LINES>(number, depth, height);
-    let from = (outer * (x.dim(1) * x.dim(2) * x.dim(3))).col();
+    let (inside, is_column) = (number < y.dim(0) * depth * height, j < width);
+    let (outer, d, i) = along_axes(number, depth, height);
+    let from = line_of(outer, outer * 0, outer * 0, x.dim(1), x.dim(2), x.dim(3)).col();
     let mut best = full::<T, LINES, COLS>(lowest);
-    // A launch is of less than 2^31 elements.
     let mut place = full::<i32, LINES, COLS>(-1);
     for a in range(0, depths.dim(1), 1) {
-        let z = load(depths.ptr() + (d * depths.dim(1) + a), inside, -1).to::<i64>();
-        let z = inner(z, x.dim(1));
+        let at = tap_of(d, depths.dim(1), a);
+        let z = inner(load(depths.ptr() + at, inside, -1), x.dim(1));
         for b in range(0, rows.dim(1), 1) {
-            let row = load(rows.ptr() + (i * rows.dim(1) + b), z >= 0, -1).to::<i64>();
-            let row = inner(row, x.dim(2));
-            let line = ((z * x.dim(2) + row) * x.dim(3)).col();
+            let at = tap_of(i, rows.dim(1), b);
+            let row = inner(load(rows.ptr() + at, inside, -1), x.dim(2));
+            let line = line_of(z * 0, z, row, x.dim(1), x.dim(2), x.dim(3)).col();
+            let is_line = ((z >= 0) & (row >= 0)).col();
             for c in range(0, columns.dim(1), 1) {
                 let at = columns.ptr() + (j * columns.dim(1) + c);
-                let column = inner(load(at, j < width, -1).to::<i64>(), x.dim(3));
-                let is_there = (row >= 0).col() & (column >= 0).row();
-                let own = line + column.row();
-                let v = load(x.ptr() + (from + own), is_there);
+                let column = inner(load(at, is_column, -1), x.dim(3)).row();
+                let is_there = is_line & (column >= 0);
+                let own = line + column;
+                let v = load(x.ptr() + (from + own).to::<i64>(), is_there);
                 let wins = is_there & ((v > best) | (v != v) | (place < 0));
                 best = where_(wins, v, best);
-                place = where_(wins, own.to::<i32>(), place);
+                place = where_(wins, own, place);
             }
         }
     }
     let to = (number * width).col() + j.row();
-    let inside = inside.col() & (j < width).row();
+    let inside = inside.col() & is_column.row();
     store(y.ptr() + to, best, inside);
     store(which + to, maximum(place, 0).to::<i64>(), inside);
 }
@@ -192,9 +222,7 @@ pub fn max_pool_wide<T: Number, const LINES: usize, const COLS: usize>(
     columns: View<i32, 2>,
     lowest: T,
 ) {
-    let (line, j) = (program_id(0) / y.dim(3), program_id(0) % y.dim(3));
-    let (plane, i) = (line / y.dim(2), line % y.dim(2));
-    let (outer, d) = (plane / y.dim(1), plane % y.dim(1));
+    let (outer, d, i, j) = own_result(y.dim(1), y.dim(2), y.dim(3));
     let from = outer * (x.dim(1) * x.dim(2) * x.dim(3));
     let mut best = full::<T, LINES, COLS>(lowest);
     let mut place = full::<i32, LINES, COLS>(-1);
@@ -203,16 +231,16 @@ pub fn max_pool_wide<T: Number, const LINES: usize, const COLS: usize>(
         let z = where_(z < x.dim(1), z, -1);
         for b in range(0, rows.dim(1), LINES) {
             let tap = b + arange::<LINES>();
-            let is_there = (tap < rows.dim(1)) & (z >= 0);
-            let row = load(rows.ptr() + (i * rows.dim(1) + tap), is_there, -1).to::<i64>();
-            let row = inner(row, x.dim(2));
-            let line = ((z * x.dim(2) + row) * x.dim(3)).col();
+            let at = rows.ptr() + (i * rows.dim(1) + tap);
+            let row = inner(load(at, tap < rows.dim(1), -1), x.dim(2));
+            let line = ((z * x.dim(2) + row.to::<i64>()) * x.dim(3)).col();
+            let is_line = ((row >= 0) & (z >= 0)).col();
             for c in range(0, columns.dim(1), COLS) {
                 let tap = c + arange::<COLS>();
                 let at = columns.ptr() + (j * columns.dim(1) + tap);
-                let column = inner(load(at, tap < columns.dim(1), -1).to::<i64>(), x.dim(3));
-                let is_there = (row >= 0).col() & (column >= 0).row();
-                let own = line + column.row();
+                let column = inner(load(at, tap < columns.dim(1), -1), x.dim(3)).row();
+                let is_there = is_line & (column >= 0);
+                let own = line + column.to::<i64>();
                 let v = load(x.ptr() + (from + own), is_there);
                 let wins = is_there & ((v > best) | (v != v) | (place < 0));
                 best = where_(wins, v, best);
@@ -242,27 +270,27 @@ pub fn max_pool_bwd<T: Float, A: Float, const LINES: usize, const COLS: usize>(
 ) {
     let (depth, height, width) = (dx.dim(1), dx.dim(2), dx.dim(3));
     let (number, j) = own_lines::<LINES, COLS>(width);
-    let inside = number < dx.dim(0) * depth * height;
-    let (outer, d, i) = along_axes::<LINES>(number, depth, height);
-    let own = ((d * height + i) * width).col() + j.row();
+    let (inside, is_column) = (number < dx.dim(0) * depth * height, j < width);
+    let (outer, d, i) = along_axes(number, depth, height);
+    let own = ((d.to::<i64>() * height + i.to::<i64>()) * width).col() + j.row();
     let mut acc = zeros::<A, LINES, COLS>();
     for a in range(0, depths.dim(1), 1) {
-        let z = load(depths.ptr() + (d * depths.dim(1) + a), inside, -1).to::<i64>();
-        let z = inner(z, dy.dim(1));
+        let at = tap_of(d, depths.dim(1), a);
+        let z = inner(load(depths.ptr() + at, inside, -1), dy.dim(1));
         for b in range(0, rows.dim(1), 1) {
-            let row = load(rows.ptr() + (i * rows.dim(1) + b), z >= 0, -1).to::<i64>();
-            let row = inner(row, dy.dim(2));
-            let line = (((outer * dy.dim(1) + z) * dy.dim(2) + row) * dy.dim(3)).col();
+            let at = tap_of(i, rows.dim(1), b);
+            let row = inner(load(rows.ptr() + at, inside, -1), dy.dim(2));
+            let line = line_of(outer, z, row, dy.dim(1), dy.dim(2), dy.dim(3)).col();
+            let is_line = ((z >= 0) & (row >= 0)).col();
             for c in range(0, columns.dim(1), 1) {
                 let at = columns.ptr() + (j * columns.dim(1) + c);
-                let column = inner(load(at, j < width, -1).to::<i64>(), dy.dim(3));
-                let window = line + column.row();
-                let is_there = (row >= 0).col() & (column >= 0).row();
-                let chosen = load(which + window, is_there, -1) == own;
+                let column = inner(load(at, is_column, -1), dy.dim(3)).row();
+                let window = (line + column).to::<i64>();
+                let chosen = load(which + window, is_line & (column >= 0), -1) == own;
                 acc = acc + load(dy.ptr() + window, chosen).to::<A>();
             }
         }
     }
     let to = (number * width).col() + j.row();
-    store(dx.ptr() + to, acc.to::<T>(), inside.col() & (j < width).row());
+    store(dx.ptr() + to, acc.to::<T>(), inside.col() & is_column.row());
 }

@@ -3,7 +3,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::math::log_add_of;
+use crate::log_add::log_add_of;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[

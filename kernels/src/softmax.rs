@@ -12,8 +12,14 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&softmax::KERNEL, &softmax_long::KERNEL, &log_softmax::KERNEL, &log_softmax_long::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &softmax::KERNEL,
+    &softmax_long::KERNEL,
+    &softmax_bwd::KERNEL,
+    &log_softmax::KERNEL,
+    &log_softmax_long::KERNEL,
+    &log_softmax_bwd::KERNEL,
+];
 
 /// Softmax of each row of `x: [m, n]` with `n <= COLS`, `ROWS` of them a program.
 #[kernel]
@@ -41,6 +47,32 @@ pub fn log_softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     let v = where_(inside, x.load::<ROWS, COLS>([i, 0]), T::NEG_INFINITY).to::<A>();
     let d = v - max(v, 1).col();
     y.store([i, 0], (d - log(sum(fast::exp(d), 1)).col()).to::<T>());
+}
+
+/// `dx = y (dy - sum(y dy))` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.
+#[kernel]
+pub fn softmax_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    y: View<T, 2>,
+    dy: View<T, 2>,
+    dx: ViewMut<T, 2>,
+) {
+    let i = program_id(0) * ROWS;
+    let v = y.load::<ROWS, COLS>([i, 0]).to::<A>();
+    let product = v * dy.load::<ROWS, COLS>([i, 0]).to::<A>();
+    dx.store([i, 0], (product - v * sum(product, 1).col()).to::<T>());
+}
+
+/// `dx = dy - exp(y) sum(dy)` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.
+#[kernel]
+pub fn log_softmax_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    y: View<T, 2>,
+    dy: View<T, 2>,
+    dx: ViewMut<T, 2>,
+) {
+    let i = program_id(0) * ROWS;
+    let v = y.load::<ROWS, COLS>([i, 0]).to::<A>();
+    let d = dy.load::<ROWS, COLS>([i, 0]).to::<A>();
+    dx.store([i, 0], (d - fast::exp(v) * sum(d, 1).col()).to::<T>());
 }
 
 /// The largest value `top` and the sum of `exp(x - top)`, with more values taken in.

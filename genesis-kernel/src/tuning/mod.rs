@@ -17,6 +17,7 @@
 //! | [`products`] | tiles, warps and stages of matrix products, split K | kernels, launches |
 //! | [`linear`] | the same of products whose rows keep their bits | launches |
 //! | [`elementwise`], [`rows`], [`reductions`] | tiles of kernels that memory bounds | launches |
+//! | [`windows`] | tiles of pools and resampling | launches |
 //! | [`logits`] | rows of logits that are in memory at a time | launches |
 //! | [`sorting`] | pieces and parts of sorted keys, compactions and scans | launches |
 //! | [`attention`] | tiles of attention, of tensors and over a paged cache | launches |
@@ -49,6 +50,7 @@ pub mod rows;
 pub mod shared;
 pub mod sorting;
 pub mod warps;
+pub mod windows;
 
 pub use chip::Chip;
 pub use machine::{Machine, Unit};

@@ -7,18 +7,16 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::tuning::windows::WindowTile;
 use kernels::pool as device;
 
 use super::axis::Table;
+use super::config::chip;
 use super::{accumulate_dtype, launch_as, own_view, pointer, window_cpu};
 use crate::dispatch::trace;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Results of one program, and elements of a wide window that one looks at together.
-const BLOCK: usize = 512;
-/// Elements of a window from which on a program has one result.
-const WIDE: usize = 64;
 /// Elements of one launch, whose numbers have 32 bits.
 const MOST: usize = 1 << 30;
 
@@ -48,24 +46,16 @@ fn go(
     on: &Tensor,
     args: &[Arg],
 ) -> Result<()> {
-    let [_, down, across] = [0, 1, 2].map(|axis| tables[axis].taps);
-    let is_wide = crate::shape::product(tables.iter().map(|table| &table.taps)) >= WIDE;
-    let width = on.shape()[3];
-    let shares = |across: usize| {
-        let cols = across.next_power_of_two().clamp(1, 128);
-        (BLOCK / cols, cols)
-    };
-    let (kernel, grid, (rows, cols)) = match wide.filter(|_| is_wide) {
-        Some(wide) => {
-            let (rows, cols) = shares(across);
-            (wide, on.numel(), (rows.min(down.next_power_of_two()), cols))
-        }
-        None => {
-            let (rows, cols) = shares(width);
-            (many, (on.numel() / width).div_ceil(rows) * width.div_ceil(cols), (rows, cols))
-        }
-    };
-    let warps = (rows * cols / 128).clamp(1, 4) as u32;
+    let (chip, width) = (chip(on.device()), on.shape()[3]);
+    let lines = on.numel() / width;
+    let wide = wide.and_then(|kernel| {
+        let taps = [0, 1, 2].map(|axis| tables[axis].taps);
+        Some((kernel, on.numel(), WindowTile::of_window(&chip, on.numel(), taps)?))
+    });
+    let (kernel, grid, WindowTile { rows, cols, warps }) = wide.unwrap_or_else(|| {
+        let tile = WindowTile::of_results(&chip, lines, width);
+        (many, lines.div_ceil(tile.rows) * width.div_ceil(tile.cols), tile)
+    });
     let options = LaunchOptions { num_warps: Some(warps), ..LaunchOptions::default() };
     launch_as(kernel, on, Grid::x(grid), dtypes, &[rows as i64, cols as i64], options, args)
 }

@@ -1,148 +1,23 @@
 //! Pictures sampled at the points of a grid, and the grids of affine maps.
 //!
-//! Made of other ops: the elements around each point are rows of a table, read by [`Tensor::embedding`],
-//! whose gradient adds up in a fixed order; the distances are the weights.
+//! The elements around each point are rows of a table, and the distances are their weights: by a kernel, with gradients
+//! that add up in a fixed order ([`BagSlopes`]); on the CPU where a gradient is recorded, and where it is differentiated
+//! again, by other ops.
 
 use genesis_kernel::ir::DType;
 
-use crate::autograd::is_grad_enabled;
+use super::corners::Corners;
+use super::grid_options::{GridSample, Tap};
+use crate::autograd::{self, GradOptions, SavedTensors, enable_grad, is_grad_enabled};
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{check_pair, wrong_dtype};
+use crate::ops::index::BagSlopes;
+use crate::ops::{Op, Saves, apply, check_pair, wrong_dtype};
 use crate::shape;
 use crate::tensor::{Creation, Tensor};
 
-/// How a value between elements is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum GridMode {
-    /// Of the two elements beside it along each axis, by distance.
-    #[default]
-    Linear,
-    /// The nearest element; of two as near the even one.
-    Nearest,
-    /// Of four elements along each axis, by a cubic.
-    Cubic,
-}
-
-/// What is beyond the edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum GridPadding {
-    /// Zeros.
-    #[default]
-    Zeros,
-    /// The last element.
-    Border,
-    /// The elements mirrored at the edge.
-    Reflection,
-}
-
-/// What [`Tensor::grid_sample`] can be asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct GridSample {
-    /// How a value between elements is made.
-    pub mode: GridMode,
-    /// What is beyond the edge.
-    pub padding: GridPadding,
-    /// Whether -1 and 1 are the centers of the first and last elements, and not their outer edges.
-    pub align_corners: bool,
-}
-
-/// An element beside the points: which it is, and how much it counts. NaN is no index.
-struct Tap {
-    at: Tensor,
-    weight: Option<Tensor>,
-}
-
-impl GridSample {
-    /// What the kernel calls these: mode, padding, alignment, and elements beside a point along an axis.
-    fn consts(&self) -> [i64; 4] {
-        let (mode, taps) = match self.mode {
-            GridMode::Linear => (0, 2),
-            GridMode::Nearest => (1, 1),
-            GridMode::Cubic => (2, 4),
-        };
-        let padding = match self.padding {
-            GridPadding::Zeros => 0,
-            GridPadding::Border => 1,
-            GridPadding::Reflection => 2,
-        };
-        [mode, padding, i64::from(self.align_corners), taps]
-    }
-
-    /// Positions of points from -1 to 1 along an axis of this extent.
-    fn position(&self, x: &Tensor, extent: usize) -> Result<Tensor> {
-        let n = extent as f64;
-        match self.align_corners {
-            true => x.add_scalar(1.0)?.mul_scalar((n - 1.0) / 2.0),
-            false => x.add_scalar(1.0)?.mul_scalar(n)?.sub_scalar(1.0)?.div_scalar(2.0),
-        }
-    }
-
-    /// Positions brought back into the axis; the gradient is zero where they were beyond its edge.
-    fn inside(&self, at: &Tensor, extent: usize) -> Result<Tensor> {
-        let last = extent as f64 - 1.0;
-        if self.padding == GridPadding::Zeros {
-            return Ok(at.clone());
-        }
-        let at = match self.padding {
-            GridPadding::Reflection => self.reflected(at, extent)?,
-            _ => at.clone(),
-        };
-        if extent == 1 { at.detach().mul_scalar(0.0) } else { at.hardtanh(0.0, last) }
-    }
-
-    fn reflected(&self, at: &Tensor, extent: usize) -> Result<Tensor> {
-        let n = extent as f64;
-        let (low, span) = if self.align_corners { (0.0, n - 1.0) } else { (-0.5, n) };
-        if span == 0.0 {
-            return at.detach().mul_scalar(0.0);
-        }
-        let away = at.sub_scalar(low)?.abs()?;
-        let turns = away.detach().div_scalar(span)?.floor()?;
-        let rest = away.sub(&turns.mul_scalar(span)?)?;
-        let is_odd = turns.remainder_scalar(2.0)?.gt_scalar(0.5)?;
-        is_odd.where_(&rest.rsub_scalar(span)?, &rest)?.add_scalar(low)
-    }
-
-    /// The elements beside the points along one axis.
-    fn taps(&self, x: &Tensor, extent: usize) -> Result<Vec<Tap>> {
-        let at = self.position(x, extent)?;
-        if self.mode == GridMode::Cubic {
-            let first = at.detach().floor()?;
-            let weights = cubic(&at.sub(&first)?)?;
-            let tap = |(k, weight): (usize, Tensor)| {
-                let at = self.inside(&first.add_scalar(k as f64 - 1.0)?, extent)?;
-                Ok(Tap { at: at.detach(), weight: Some(weight) })
-            };
-            return weights.into_iter().enumerate().map(tap).collect();
-        }
-        let at = self.inside(&at, extent)?;
-        if self.mode == GridMode::Nearest {
-            return Ok(vec![Tap { at: at.detach().round()?, weight: None }]);
-        }
-        let first = at.detach().floor()?;
-        let (near, far) = (at.sub(&first)?, first.add_scalar(1.0)?);
-        let second = Tap { at: far, weight: Some(near.clone()) };
-        Ok(vec![Tap { at: first, weight: Some(near.rsub_scalar(1.0)?) }, second])
-    }
-}
-
-/// The weights of four elements for points as far behind the second as `t`: Keys' kernel with -0.75.
-fn cubic(t: &Tensor) -> Result<[Tensor; 4]> {
-    const A: f64 = -0.75;
-    let near = |t: &Tensor| {
-        let inner = t.mul_scalar(A + 2.0)?.sub_scalar(A + 3.0)?;
-        inner.mul(t)?.mul(t)?.add_scalar(1.0)
-    };
-    let far = |t: &Tensor| {
-        let t = t.add_scalar(1.0)?;
-        let inner = t.mul_scalar(A)?.sub_scalar(5.0 * A)?.mul(&t)?.add_scalar(8.0 * A)?;
-        inner.mul(&t)?.sub_scalar(4.0 * A)
-    };
-    let rest = t.rsub_scalar(1.0)?;
-    Ok([far(t)?, near(t)?, near(&rest)?, far(&rest)?])
-}
+const NAME: &str = "grid_sample";
 
 impl Tensor {
     /// The values at the points of a grid, whose coordinates go from -1 to 1, the last axis first.
@@ -170,9 +45,20 @@ impl Tensor {
         let is_recorded =
             is_grad_enabled() && [self, grid].iter().any(|t| t.requires_grad()) || trace::is_on();
         let is_plain = grid.numel() > 0 && self.numel() > 0 && self.numel() < 1 << 31;
-        if !is_recorded && is_plain && self.dtype() == grid.dtype() {
-            return self.sampled_at(grid, options);
+        if is_plain && self.dtype() == grid.dtype() {
+            if !is_recorded {
+                return sampled_at(self, grid, options);
+            }
+            if self.device().is_cuda() && !trace::is_on() {
+                return apply(Sampled { options: *options }, &[self, grid]);
+            }
         }
+        self.sampled_by_ops(grid, options)
+    }
+
+    /// [`Tensor::grid_sample`] by ops, which have gradients of any order.
+    #[track_caller]
+    fn sampled_by_ops(&self, grid: &Tensor, options: &GridSample) -> Result<Tensor> {
         let (n, c, extents) = (self.shape()[0], self.shape()[1], &self.shape()[2..]);
         let points = &grid.shape()[1..grid.rank() - 1];
         let wide = launch::accumulate_dtype(self.dtype());
@@ -198,23 +84,7 @@ impl Tensor {
         all.transpose(1, 2)?.reshape(&[&[n, c], points].concat())?.to_dtype(self.dtype())
     }
 
-    /// [`Tensor::grid_sample`] by a kernel, which no gradient goes through.
-    #[track_caller]
-    fn sampled_at(&self, grid: &Tensor, options: &GridSample) -> Result<Tensor> {
-        let (n, c, extents) = (self.shape()[0], self.shape()[1], &self.shape()[2..]);
-        let shape = [&[n, c], &grid.shape()[1..grid.rank() - 1]].concat();
-        let points = shape::product(shape[2..].iter());
-        let whole = |t: &Tensor, shape: &[usize]| t.reshape(shape)?.contiguous();
-        let x = whole(self, &[n, c, shape::product(extents.iter())])?;
-        let grid = whole(grid, &[n, points, extents.len()])?;
-        self.storage().wait_arrived()?;
-        let y = Tensor::uninitialized(&[n, c, points], (self.dtype(), self.device()))?;
-        launch::grid_sample::grid_sample([&x, &grid], &y, extents, options.consts())?;
-        y.reshape(&shape)
-    }
-
     fn check_grid(&self, grid: &Tensor) -> Result<()> {
-        const NAME: &str = "grid_sample";
         if !self.dtype().is_arithmetic_float() {
             return Err(wrong_dtype(NAME, "a float", self.dtype()));
         }
@@ -267,6 +137,104 @@ impl Tensor {
         let points = base.matmul(&self.transpose(1, 2)?)?; // [N, H W, 2]
         points.reshape(&[&[size[0]], extents, &[axes]].concat())
     }
+}
+
+/// [`Tensor::grid_sample`] by a kernel.
+#[track_caller]
+fn sampled_at(x: &Tensor, grid: &Tensor, options: &GridSample) -> Result<Tensor> {
+    let (n, c, extents) = (x.shape()[0], x.shape()[1], &x.shape()[2..]);
+    let shape = [&[n, c], &grid.shape()[1..grid.rank() - 1]].concat();
+    let points = shape::product(shape[2..].iter());
+    let whole = |t: &Tensor, shape: &[usize]| t.reshape(shape)?.contiguous();
+    let pixels = whole(x, &[n, c, shape::product(extents.iter())])?;
+    let grid = whole(grid, &[n, points, extents.len()])?;
+    x.storage().wait_arrived()?;
+    let y = Tensor::uninitialized(&[n, c, points], (x.dtype(), x.device()))?;
+    launch::grid_sample::grid_sample([&pixels, &grid], &y, extents, options.consts())?;
+    y.reshape(&shape)
+}
+
+/// On a GPU: the kernel of a grid sample, and gradients by rows of a table: pixels are its rows, and each point sums those
+/// around it by weight.
+struct Sampled {
+    options: GridSample,
+}
+
+impl Op for Sampled {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        sampled_at(inputs[0], inputs[1], &self.options)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(3)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (x, grid) = (saved.input(0), saved.input(1));
+        if !is_grad_enabled() {
+            return slopes([x, grid], dy, &self.options, &saved.wanted);
+        }
+        let y = x.sampled_by_ops(grid, &self.options)?;
+        let wanted: Vec<&Tensor> = [x, grid]
+            .into_iter()
+            .zip(&saved.wanted)
+            .filter(|(_, is)| **is)
+            .map(|(t, _)| t)
+            .collect();
+        let options = GradOptions {
+            grad_outputs: &[Some(dy)],
+            create_graph: true,
+            allow_unused: true,
+            ..GradOptions::default()
+        };
+        let mut found = autograd::grad(&[&y], &wanted, options)?.into_iter();
+        Ok(saved.wanted.iter().map(|&is| if is { found.next().flatten() } else { None }).collect())
+    }
+}
+
+/// The gradients of a grid sample.
+fn slopes(
+    [x, grid]: [&Tensor; 2],
+    dy: &Tensor,
+    options: &GridSample,
+    wanted: &[bool],
+) -> Result<Vec<Option<Tensor>>> {
+    let (n, c, extents) = (x.shape()[0], x.shape()[1], &x.shape()[2..]);
+    let points = dy.numel() / (n * c);
+    let wide = launch::accumulate_dtype(x.dtype());
+    let around = options.taps_of_axis().pow(extents.len() as u32);
+    let leaf = grid.detach().to_dtype(wide)?.reshape(&[n * points, extents.len()])?;
+    let leaf = leaf.detach().requires_grad_(wanted[1])?;
+    let corners = Corners::of(options, &leaf, extents)?;
+    let index = corners.index(n)?.reshape(&[n * points * around])?;
+    let weights = enable_grad(|| corners.weights()?.reshape(&[n * points * around]))?;
+    let dy = dy.reshape(&[n, c, points])?.transpose(1, 2)?.to_dtype(wide)?; // [N, P, C]
+    let dy = dy.reshape(&[n * points, c])?.contiguous()?;
+    let of = BagSlopes { index: &index, bag: None, length: around, dy: &dy };
+    let pixels = shape::product(extents.iter());
+    let dx = match wanted[0] {
+        true => {
+            let rows = of.of_table((n * pixels, x.dtype()), Some(&weights.detach()))?;
+            let dx = rows.reshape(&[n, pixels, c])?.transpose(1, 2)?.contiguous()?;
+            Some(dx.reshape(x.shape())?)
+        }
+        false => None,
+    };
+    // The nearest element stays the nearest.
+    if !wanted[1] || !weights.requires_grad() {
+        return Ok(vec![dx, None]);
+    }
+    let table = x.detach().reshape(&[n, c, pixels])?.transpose(1, 2)?.contiguous()?;
+    let dweights = of.of_weights(&table.reshape(&[n * pixels, c])?)?;
+    let given = GradOptions { grad_outputs: &[Some(&dweights)], ..GradOptions::default() };
+    let dgrid = autograd::grad(&[&weights], &[&leaf], given)?.pop().flatten();
+    let dgrid =
+        dgrid.map(|dgrid| dgrid.to_dtype(grid.dtype())?.reshape(grid.shape())).transpose()?;
+    Ok(vec![dx, dgrid])
 }
 
 /// The coordinates of `n` elements between -1 and 1.

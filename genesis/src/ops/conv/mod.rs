@@ -1,6 +1,8 @@
 //! Ops on windows over the last axes: convolutions, pools, resizing, sampling of grids.
 
 mod convolution;
+mod corners;
+mod grid_options;
 mod grid_sample;
 mod interpolate;
 mod patches;
@@ -13,7 +15,7 @@ use crate::dispatch::autocast::Precisions;
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
 pub use convolution::Conv;
-pub use grid_sample::{GridMode, GridPadding, GridSample};
+pub use grid_options::{GridMode, GridPadding, GridSample};
 pub use interpolate::{Interpolation, Resize};
 pub use window::Window;
 

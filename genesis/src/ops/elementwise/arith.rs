@@ -144,21 +144,6 @@ impl Tensor {
         })
     }
 
-    /// `log2(2^x + 2^y)`, which does not overflow.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast or devices differ.
-    #[track_caller]
-    pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
-        let (x, y) = promote::float_pair(self, other)?;
-        composite("logaddexp2", &[], [&x, &y], |of, _| {
-            Tensor::rounded_once(of, |[x, y]| {
-                let scaled = |t: &Tensor| t.mul_scalar(std::f64::consts::LN_2);
-                scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)
-            })
-        })
-    }
-
     /// The larger of both; where one is NaN the other.
     ///
     /// # Errors

@@ -22,8 +22,6 @@ pub(super) enum Compute {
     Single,
     /// f32, by so many steps that few elements at a time fit in registers.
     LongSingle,
-    /// f32 for 16-bit floats, f64 for f32.
-    HalvesInSingle,
     /// What the kernel says, which has no parameter for it.
     Fixed,
 }
@@ -44,8 +42,6 @@ impl Compute {
             Compute::Fixed => return vec![dtype],
             _ if dtype == DType::F64 => DType::F64,
             Compute::Single | Compute::LongSingle => DType::F32,
-            Compute::HalvesInSingle if dtype.bytes() == 2 => DType::F32,
-            _ => DType::F64,
         };
         vec![dtype, wide]
     }

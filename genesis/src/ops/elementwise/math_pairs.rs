@@ -409,8 +409,7 @@ functions2! {
     }
     /// `log(exp(x) + exp(y))`, which does not overflow.
     logaddexp, logaddexp_scalar {
-        kernels: // In f32 the parts cancel near 0 to what their rounding leaves.
-        Some((&device::logaddexp::KERNEL, &device::logaddexp_flat::KERNEL)), Compute::HalvesInSingle, None, false;
+        kernels: Some((&device::logaddexp::KERNEL, &device::logaddexp_flat::KERNEL)), Compute::LongSingle, None, false;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             let share = |x: &Tensor| dy.mul(&x.sub(s.output())?.exp()?);
             Ok([Some(share(s.input(0))?), Some(share(s.input(1))?)])
@@ -418,6 +417,17 @@ functions2! {
         family: Transcendental;
         reference: |x, y| x.max(y) + (-(x - y).abs()).exp().ln_1p(), true;
         peers: "torch.logaddexp(x[0], x[1])", "torch.logaddexp(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
+    }
+    /// `log2(2^x + 2^y)`, which does not overflow.
+    logaddexp2, logaddexp2_scalar {
+        kernels: Some((&device::logaddexp2::KERNEL, &device::logaddexp2_flat::KERNEL)), Compute::LongSingle, None, false;
+        grads: Saves { inputs: 3, output: true }, |s, dy| {
+            let share = |x: &Tensor| dy.mul(&x.sub(s.output())?.exp2()?);
+            Ok([Some(share(s.input(0))?), Some(share(s.input(1))?)])
+        };
+        family: Transcendental;
+        reference: |x, y| x.max(y) + (-(x - y).abs()).exp2().ln_1p() * std::f64::consts::LOG2_E, true;
+        peers: "torch.logaddexp2(x[0], x[1])", "torch.logaddexp2(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
     }
     /// `x log(y)`; zero where x is, whatever y but NaN.
     xlogy, xlogy_scalar {

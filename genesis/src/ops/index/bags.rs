@@ -1,11 +1,13 @@
 //! Embedding bags: rows of a table, reduced to one vector a bag. Sums and means are one launch, whose programs read the
-//! rows of a bag; their gradients, and the largest, are made of the rows of all bags.
+//! rows of a bag; the gradient of the table sorts the indices, and adds the gradients of bags where they lie. The largest,
+//! and gradients that are differentiated again, are made of the rows of all bags.
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::embedding as device;
 
+use super::bag_slopes::BagSlopes;
 use super::flag::{self, Range};
 use super::{along, embedding};
 use crate::autograd::{SavedTensors, is_grad_enabled};
@@ -169,14 +171,95 @@ const TOKENS: usize = 16;
 const COLUMNS: usize = 128;
 
 impl Bag {
-    /// On the CPU: the gradient of the table, from that of each bag, `dy: [B, C]`, which is added to the rows of its indices;
-    /// it is not repeated for each of them, as there may be many.
+    /// How many indices each bag has, and no less than 1, to divide `dy: [B, C]` by.
+    fn mean(&self, dy: &Tensor, index: &Tensor) -> Result<Tensor> {
+        let (n, at) = (index.numel(), (DType::I64, dy.device()));
+        let sizes = match (&self.bags.offsets, self.bags.padding_idx) {
+            (None, None) => return dy.div_scalar(self.shape[1].max(1) as f64),
+            (Some(offsets), None) if self.count > 0 => {
+                let first = offsets.narrow(0, 0, self.count)?;
+                let rest = offsets.narrow(0, 1, offsets.numel() - 1)?;
+                match self.bags.include_last_offset {
+                    true => rest.sub(&first)?,
+                    false => {
+                        Tensor::cat(&[&rest, &Tensor::full(&[1], n as f64, at)?], 0)?.sub(&first)?
+                    }
+                }
+            }
+            _ => {
+                let bag = self.bags.of_each(&self.shape, index, self.count)?;
+                let ones = Tensor::ones(&[n], at)?;
+                let sizes = Tensor::zeros(&[self.count + 1], at)?.index_add(0, &bag, &ones, 1.0)?;
+                sizes.narrow(0, 0, self.count)?
+            }
+        };
+        dy.div(&sizes.maximum_scalar(1.0)?.to_dtype(dy.dtype())?.unsqueeze(-1)?)
+    }
+
+    /// The bag of each index, -1 of what belongs to none: that has no gradient.
+    fn bag_of_each(&self, index: &Tensor) -> Result<Tensor> {
+        let bag = self.bags.of_each(&self.shape, index, self.count)?;
+        bag.masked_fill(&bag.ge_scalar(self.count as f64)?, -1.0)
+    }
+
+    /// The length of all bags, where that says which index is in which.
+    fn length(&self) -> Option<usize> {
+        let is_even = self.bags.offsets.is_none() && self.bags.padding_idx.is_none();
+        is_even.then(|| self.shape[1]).filter(|&length| length > 0)
+    }
+
+    /// On the CPU: the gradient of the table. That of each bag is added to the rows of its indices; it is not repeated for
+    /// each of them, as there may be many.
     fn gradient_in_order(&self, index: &Tensor, bag: &Tensor, dy: &Tensor) -> Result<Tensor> {
         let [count, columns] = [self.count, dy.shape()[1]];
         let sums = Tensor::zeros(&[1, self.vocabulary, columns], (dy.dtype(), dy.device()))?;
         let dy = dy.reshape(&[1, count, columns])?;
         launch::along::add_slices_in_order((index, Some(bag)), &dy, &sums)?;
         sums.reshape(&[self.vocabulary, columns])?.to_dtype(self.dtype)
+    }
+
+    /// The gradients on a GPU, which no row of the table or of `dy` is repeated for.
+    fn gradients_on_gpu(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (index, dy) = (saved.input(1), dy.contiguous()?);
+        let bag = match self.length() {
+            Some(_) => None,
+            None => Some(self.bag_of_each(index)?.contiguous()?),
+        };
+        let length = self.length().unwrap_or(0);
+        let slopes = BagSlopes { index, bag: bag.as_ref(), length, dy: &dy };
+        let table = (self.vocabulary, self.dtype);
+        if self.bags.per_sample_weights.is_none() {
+            return Ok(vec![Some(slopes.of_table(table, None)?), None]);
+        }
+        let weights = saved.input(2);
+        let dtable = match saved.wanted[0] {
+            true => Some(slopes.of_table(table, Some(weights))?),
+            false => None,
+        };
+        let dweights = match saved.wanted[2] {
+            true => Some(slopes.of_weights(saved.input(0))?),
+            false => None,
+        };
+        Ok(vec![dtable, None, dweights])
+    }
+
+    /// The gradients by the rows of all bags, each an op that has a gradient itself.
+    fn gradients_by_ops(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (index, is_weighted) = (saved.input(1), self.bags.per_sample_weights.is_some());
+        let bag = self.bag_of_each(index)?;
+        let [count, columns] = [self.count, dy.shape()[1]];
+        let drows = along::take_named_slices(&dy.reshape(&[1, count, columns])?, &bag, false)?;
+        let drows = drows.reshape(&[index.numel(), columns])?; // [N, C]
+        let of_table = |drows: &Tensor| {
+            embedding::gradient(&drows.to_dtype(self.dtype)?, index, self.vocabulary)
+        };
+        if !is_weighted {
+            return Ok(vec![Some(of_table(&drows)?), None]);
+        }
+        let (table, weights) = (saved.input(0), saved.input(2));
+        let rows = table.embedding(index)?.to_dtype(dy.dtype())?;
+        let dweights = rows.mul(&drows)?.sum_dims(&[1], false)?;
+        Ok(vec![Some(of_table(&drows.mul(&weights.unsqueeze(-1)?)?)?), None, Some(dweights)])
     }
 }
 
@@ -204,34 +287,20 @@ impl Op for Bag {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (index, is_weighted) = (saved.input(1), self.bags.per_sample_weights.is_some());
-        let wide = launch::accumulate_dtype(dy.dtype());
-        let bag = self.bags.of_each(&self.shape, index, self.count)?;
-        let dy = dy.to_dtype(wide)?;
+        let dy = dy.to_dtype(launch::accumulate_dtype(dy.dtype()))?;
         let dy = match self.bags.mode {
-            BagMode::Mean => {
-                let members = members(&bag, self.count + 1, (wide, dy.device()))?;
-                dy.div(&members.narrow(0, 0, self.count)?)?
-            }
+            BagMode::Mean => self.mean(&dy, index)?,
             _ => dy,
         };
-        // What belongs to no bag has no gradient.
-        let bag = bag.masked_fill(&bag.ge_scalar(self.count as f64)?, -1.0)?;
-        let [count, columns] = [self.count, dy.shape()[1]];
-        if dy.device() == Device::Cpu && !is_weighted && !is_grad_enabled() {
-            return Ok(vec![Some(self.gradient_in_order(index, &bag, &dy)?), None]);
+        match dy.device() {
+            _ if is_grad_enabled() => self.gradients_by_ops(saved, &dy),
+            Device::Cpu if is_weighted => self.gradients_by_ops(saved, &dy),
+            Device::Cpu => {
+                let dtable = self.gradient_in_order(index, &self.bag_of_each(index)?, &dy)?;
+                Ok(vec![Some(dtable), None])
+            }
+            Device::Cuda(_) => self.gradients_on_gpu(saved, &dy),
         }
-        let drows = along::take_named_slices(&dy.reshape(&[1, count, columns])?, &bag, false)?;
-        let drows = drows.reshape(&[index.numel(), columns])?; // [N, C]
-        let of_table = |drows: &Tensor| {
-            embedding::gradient(&drows.to_dtype(self.dtype)?, index, self.vocabulary)
-        };
-        if !is_weighted {
-            return Ok(vec![Some(of_table(&drows)?), None]);
-        }
-        let (table, weights) = (saved.input(0), saved.input(2));
-        let rows = table.embedding(index)?.to_dtype(wide)?;
-        let dweights = rows.mul(&drows)?.sum_dims(&[1], false)?;
-        Ok(vec![Some(of_table(&drows.mul(&weights.unsqueeze(-1)?)?)?), None, Some(dweights)])
     }
 }
 

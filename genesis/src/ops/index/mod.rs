@@ -1,6 +1,7 @@
 //! Indexing: gathers, scatters and scatter-adds.
 
 mod along;
+mod bag_slopes;
 mod bags;
 mod compact;
 mod embedding;
@@ -13,12 +14,14 @@ mod places;
 mod put;
 mod scatter;
 mod segments;
+mod slice_scatter;
 mod slices;
 mod unordered;
 
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
 pub(super) use along::take_distinct_along;
+pub(in crate::ops) use bag_slopes::BagSlopes;
 pub use bags::{BagMode, Bags};
 pub(super) use compact::{Chunks, exclusive};
 pub use parts::Index;

@@ -17,10 +17,12 @@ use super::parts::Index;
 use super::places::{add_at, checked, places_along, take_at, wrapped};
 use super::put::put_along;
 use super::segments::{self, Fold, Line};
+use super::slice_scatter::slice_scatter;
 use super::slices::put_slices;
 use super::unordered::Meeting;
 use super::{along, flag, masks, unordered};
 use crate::autograd::SavedTensors;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{Op, Saves, apply, check_pair};
@@ -244,7 +246,7 @@ impl Tensor {
         step: i64,
     ) -> Result<Tensor> {
         let to = |x: &Tensor| x.slice_step(dim, start, end, step);
-        self.view_scatter("slice_scatter", source, to)
+        self.view_scatter("slice_scatter", source, Some(dim), to)
     }
 
     /// This tensor with `source` instead of element `index` along `dim`.
@@ -253,7 +255,7 @@ impl Tensor {
     /// If that is not there or the source has another shape.
     #[track_caller]
     pub fn select_scatter(&self, source: &Tensor, dim: i64, index: usize) -> Result<Tensor> {
-        self.view_scatter("select_scatter", source, |x| x.select(dim, index))
+        self.view_scatter("select_scatter", source, None, |x| x.select(dim, index))
     }
 
     /// This tensor with `source` instead of a diagonal; see [`Tensor::diagonal`].
@@ -268,16 +270,21 @@ impl Tensor {
         dim1: i64,
         dim2: i64,
     ) -> Result<Tensor> {
-        self.view_scatter("diagonal_scatter", source, |x| x.diagonal(offset, dim1, dim2))
+        self.view_scatter("diagonal_scatter", source, None, |x| x.diagonal(offset, dim1, dim2))
     }
 
+    /// This tensor with `source` where a view of it has its elements, all along `dim` where that is given.
     #[track_caller]
     fn view_scatter(
         &self,
         op: &'static str,
         source: &Tensor,
+        dim: Option<i64>,
         to: impl Fn(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
+        if let Some(place) = self.place_of_slice(source, dim, &to)? {
+            return slice_scatter(op, self, source, place);
+        }
         let whole = self.copy_in_order()?;
         let part = to(&whole)?;
         if part.shape() != source.shape() {
@@ -286,6 +293,27 @@ impl Tensor {
         }
         part.copy_(source)?;
         Ok(whole)
+    }
+
+    /// The axis and the first element of neighbours along `dim` that a view has, as many as `source` of the same kind.
+    #[track_caller]
+    fn place_of_slice(
+        &self,
+        source: &Tensor,
+        dim: Option<i64>,
+        to: &impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Option<(usize, usize)>> {
+        let Some(dim) = dim else { return Ok(None) };
+        let (whole, part) = (self.detach(), to(&self.detach())?);
+        let axis = shape::axis("slice_scatter", dim, self.shape())?;
+        let (step, own) = (whole.strides()[axis], part.strides().get(axis));
+        let is_alike = source.dtype() == self.dtype() && source.device() == self.device();
+        let fits = part.shape() == source.shape() && part.numel() > 0 && is_alike;
+        if !fits || trace::is_on() || step == 0 || own != Some(&step) {
+            return Ok(None);
+        }
+        let ahead = part.layout().offset() as i64 - whole.layout().offset() as i64;
+        Ok(usize::try_from(ahead / step).ok().map(|start| (axis, start)))
     }
 
     /// This tensor with `values` written at an indexing; [`Tensor::index_put`] without adding.

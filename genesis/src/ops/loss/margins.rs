@@ -111,16 +111,27 @@ impl Tensor {
     pub fn multilabel_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         const NAME: &str = "multilabel_margin_loss";
         let (x, target) = rows(NAME, self, target, true)?;
-        let counts = target.ge_scalar(0.0)?.to_dtype(DType::I64)?.cumprod(1)?.gt_scalar(0.0)?;
-        let label = counts.where_(&target, &target.zeros_like()?)?; // [N, C]
-        let counts = counts.unsqueeze(-1)?; // [N, C, 1]
-        let named = label.unsqueeze(-1)?.eq(&classes(&x)?)?.logical_and(&counts)?; // [N, C, C]
-        let is_label = named.any_dims(&[1], true)?; // [N, 1, C]
+        let is_named = composite(NAME, &[], [&target], |[target], _| {
+            target.ge_scalar(0.0)?.to_dtype(DType::I64)
+        })?;
+        let counts = is_named.cumprod(1)?; // [N, C], 1 before the first -1
+        let label = composite(NAME, &[], [&target, &counts], |[target, counts], _| {
+            counts.gt_scalar(0.0)?.where_(target, &target.zeros_like()?)
+        })?;
+        let of = [&label.unsqueeze(1)?, &counts.unsqueeze(1)?, &classes(&x)?.unsqueeze(1)?];
+        let is_label = composite(NAME, &[], of, |[label, counts, class], _| {
+            let is_own = label.eq(class)?.logical_and(&counts.gt_scalar(0.0)?)?; // [N, C, C]
+            is_own.to_dtype(DType::I64)?.max_dims(&[-1], true)
+        })?;
         let own = x.gather(1, &label)?.unsqueeze(-1)?; // [N, C, 1]
-        let lack = (1.0 - own)?.add(&x.unsqueeze(1)?)?.relu()?; // [N, C, C]
-        let is_out = counts.logical_not()?.logical_or(&is_label)?;
-        let lack = lack.masked_fill(&is_out, 0.0)?.sum_dims(&[1, 2], false)?;
-        finish(NAME, &lack.div_scalar(x.dim(-1)? as f64)?, self, reduction)
+        let is_label = is_label.transpose(1, 2)?; // [N, 1, C]
+        let of = [&own, &x.unsqueeze(1)?, &counts.unsqueeze(-1)?, &is_label];
+        let lack = composite(NAME, &[x.dim(-1)? as f64], of, |[own, x, counts, is_label], n| {
+            let lack = own.neg()?.add_scalar(1.0)?.add(x)?.relu()?; // [N, C, C]
+            let is_in = counts.gt_scalar(0.0)?.logical_and(&is_label.eq_scalar(0.0)?)?;
+            is_in.where_(&lack, &lack.zeros_like()?)?.div_scalar(n[0])?.sum_dims(&[1, 2], false)
+        })?;
+        finish(NAME, &lack, self, reduction)
     }
 
     /// The mean over classes of the cross entropy of each score's sigmoid against 0 or 1.

@@ -3,6 +3,8 @@
 mod classes;
 mod cross_entropy;
 mod ctc;
+mod ctc_frames;
+mod ctc_places;
 mod distances;
 mod linear_cross_entropy;
 mod margins;

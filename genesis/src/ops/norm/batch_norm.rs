@@ -98,9 +98,11 @@ impl Tensor {
         let pads = [0, 0, (size / 2) as i64, ((size - 1) / 2) as i64];
         let windows = Window { stride: vec![1, 1], ..Window::new(&[size, 1]) };
         let means = planes.pad(&pads, PadMode::Constant(0.0))?.avg_pool(&windows, true, None)?;
-        let mean = means.reshape(self.shape())?;
-        let factor = mean.mul_scalar(alpha)?.add_scalar(k)?.pow_scalar(beta)?;
-        x.div(&factor)?.to_dtype(self.dtype())
+        let of = [self, &means.reshape(self.shape())?];
+        composite(NAME, &[alpha, beta, k], of, |[x, mean], n| {
+            let factor = mean.mul_scalar(n[0])?.add_scalar(n[2])?.pow_scalar(n[1])?;
+            x.to_dtype(mean.dtype())?.div(&factor)?.to_dtype(x.dtype())
+        })
     }
 
     /// Every channel (axis 1) brought to zero mean and unit variance over the others, then scaled and

@@ -1,11 +1,12 @@
 //! Softmax and log-softmax along any dimension.
 
 use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::tuning::rows::{KeptRows, Pieces};
+use genesis_kernel::tuning::rows::{KeptRows, Pieces, RowBlock};
 use kernels::softmax as device;
 
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{Precision, Precisions};
+use crate::dispatch::trace;
 use crate::error::Result;
 use crate::launch;
 use crate::launch::config::chip;
@@ -46,6 +47,8 @@ struct Row {
     name: &'static str,
     short: &'static KernelDef,
     long: &'static KernelDef,
+    /// The gradient of rows that a program keeps, and of any by ops.
+    short_bwd: &'static KernelDef,
     grad: fn(&Tensor, &Tensor) -> Result<Tensor>,
 }
 
@@ -53,6 +56,7 @@ static SOFTMAX: Row = Row {
     name: "softmax",
     short: &device::softmax::KERNEL,
     long: &device::softmax_long::KERNEL,
+    short_bwd: &device::softmax_bwd::KERNEL,
     grad: |y, dy| {
         let product = y.mul(dy)?;
         product.sub(&y.mul(&product.sum_dims(&[-1], true)?)?)
@@ -63,6 +67,7 @@ static LOG_SOFTMAX: Row = Row {
     name: "log_softmax",
     short: &device::log_softmax::KERNEL,
     long: &device::log_softmax_long::KERNEL,
+    short_bwd: &device::log_softmax_bwd::KERNEL,
     grad: |y, dy| dy.sub(&y.exp()?.mul(&dy.sum_dims(&[-1], true)?)?),
 };
 
@@ -82,6 +87,35 @@ fn along(row: &'static Row, x: &Tensor, dim: i64) -> Result<Tensor> {
 /// Along the last axis.
 struct Last {
     row: &'static Row,
+}
+
+impl Last {
+    /// The gradient of rows each of which a program reads once; none where they are too long.
+    fn kept_gradient(&self, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let n = y.shape()[y.rank() - 1];
+        let m = if n == 0 { 0 } else { y.numel() / n };
+        let wide = launch::accumulate_dtype(y.dtype());
+        let block = RowBlock::of_column_sums(&chip(y.device()), m, n, wide.bytes());
+        let Some(block) = block.filter(|_| y.dtype() == dy.dtype() && m > 0) else {
+            return Ok(None);
+        };
+        let dx = Tensor::uninitialized(y.shape(), (y.dtype(), y.device()))?;
+        let rows = |t: &Tensor| t.reshape(&[m, n]);
+        let (y, dy, out) = (rows(y)?, rows(dy)?, rows(&dx)?);
+        let tensors = [(&y, false), (&dy, false), (&out, true)];
+        let consts = [block.rows as i64, block.cols as i64];
+        let (kernel, grid) = (self.row.short_bwd, Grid::x(m.div_ceil(block.rows)));
+        launch::warped_views(
+            kernel,
+            grid,
+            &[y.dtype(), wide],
+            &consts,
+            block.warps,
+            &tensors,
+            &[],
+        )?;
+        Ok(Some(dx))
+    }
 }
 
 impl Op for Last {
@@ -116,6 +150,10 @@ impl Op for Last {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let is_kept = !is_grad_enabled() && !trace::is_on();
+        if is_kept && let Some(dx) = self.kept_gradient(saved.output(), dy)? {
+            return Ok(vec![Some(dx)]);
+        }
         let grad = self.row.grad;
         let op = Differentiated { name: self.row.name, numbers: &[], by: grad as usize };
         gradients(&op, saved, dy, move |saved, dy| {

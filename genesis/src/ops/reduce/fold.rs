@@ -6,7 +6,7 @@ use kernels::{fold, product as device};
 
 use super::scan::cumsum_from_end;
 use super::sum::Dims;
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
@@ -174,18 +174,16 @@ impl Tensor {
         }
         let x = self.as_float()?;
         let axes = Dims::new("logsumexp", dims, keep, x.shape())?;
-        let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
         if axes.count(x.shape()) == 0 {
+            let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
             return wide.exp()?.sum_dims(dims, keep)?.log()?.to_dtype(x.dtype());
         }
+        if is_grad_enabled() && x.requires_grad() {
+            let numbers = over(&[], dims, keep);
+            return apply(LogSumExp { axes, numbers }, &[&x])?.to_dtype(x.dtype());
+        }
         composite("logsumexp", &over(&[], dims, keep), [&x], |[x], n| {
-            let ([], keep, dims) = axes_of(n);
-            let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
-            let top = wide.detach().max_dims(&dims, true)?;
-            // Where all is minus infinity, or some is infinite, the shift would be NaN.
-            let top = top.isfinite()?.where_(&top, &top.zeros_like()?)?;
-            let sum = wide.sub(&top)?.exp()?.sum_dims(&dims, keep)?;
-            sum.log()?.add(&top.reshape(sum.shape())?)?.to_dtype(x.dtype())
+            log_of_sum(x, n)?.to_dtype(x.dtype())
         })
     }
 
@@ -205,6 +203,47 @@ impl Tensor {
     #[track_caller]
     pub fn argmin_all(&self) -> Result<Tensor> {
         self.reshape(&[self.numel()])?.argmin(0)
+    }
+}
+
+/// The logarithm of the sum of exponentials over some dimensions, as wide as it is summed.
+fn log_of_sum(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
+    let ([], keep, dims) = axes_of(numbers);
+    let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+    let top = wide.detach().max_dims(&dims, true)?;
+    // Where all is minus infinity, or some is infinite, the shift would be NaN.
+    let top = top.isfinite()?.where_(&top, &top.zeros_like()?)?;
+    let sum = wide.sub(&top)?.exp()?.sum_dims(&dims, keep)?;
+    sum.log()?.add(&top.reshape(sum.shape())?)
+}
+
+/// [`log_of_sum`] whose gradient needs no more than its result: `dy exp(x - y)`.
+struct LogSumExp {
+    axes: Dims,
+    numbers: Vec<f64>,
+}
+
+impl Op for LogSumExp {
+    fn name(&self) -> &'static str {
+        "logsumexp"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        composite("logsumexp", &self.numbers, [inputs[0]], |[x], n| log_of_sum(x, n))
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 1, output: true }
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let x = saved.input(0);
+        let kept = self.axes.kept(x.shape());
+        let (y, dy) = (saved.output().reshape(&kept)?, dy.reshape(&kept)?);
+        let dx = composite("logsumexp", &[], [x, &y, &dy], |[x, y, dy], _| {
+            dy.mul(&x.to_dtype(y.dtype())?.sub(y)?.exp()?)?.to_dtype(x.dtype())
+        })?;
+        Ok(vec![Some(dx)])
     }
 }
 

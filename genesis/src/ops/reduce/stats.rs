@@ -1,10 +1,13 @@
 //! Statistics along a dimension: medians, modes, quantiles, counts, reductions that leave NaN out.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::tuning::rows::step_of_row;
 
 use super::fold::{Folded, NUMBERS, axes_of, has_kernels, over};
 use super::sum::Dims;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::ops::{apply, composite};
 use crate::shape;
 use crate::tensor::Tensor;
@@ -143,18 +146,8 @@ impl Tensor {
             return Err(Error::op("mode", message));
         }
         let (x, axis) = self.with_axis(dim)?;
-        let (sorted, order) = x.detach().sort(axis, false)?;
-        let m = n as i64;
-        let is_new = sorted.narrow(axis, 1, n - 1)?.ne(&sorted.narrow(axis, 0, n - 1)?)?;
-        let first = Tensor::ones(sorted.narrow(axis, 0, 1)?.shape(), (DType::Bool, x.device()))?;
-        let is_new = Tensor::cat(&[&first, &is_new], axis)?;
-        let mut line = vec![1; x.rank()];
-        line[axis as usize] = n;
-        let at = Tensor::arange(0.0, m as f64, 1.0, (DType::I64, x.device()))?.reshape(&line)?;
-        let starts = is_new.where_(&at, &at.zeros_like()?)?.cummax(axis)?.0;
-        // The first place where a run is longest is that run's end.
-        let end = at.sub(&starts)?.argmax(axis)?.unsqueeze(axis)?;
-        let index = order.gather(axis, &end)?;
+        let (sorted, order) = x.detach().movedim(&[axis], &[-1])?.sort(-1, false)?;
+        let index = last_of_longest_run(&sorted, &order)?.movedim(&[-1], &[axis])?;
         self.picked(&x, axis, index, keep)
     }
 
@@ -303,6 +296,30 @@ impl Tensor {
         }
         Ok((value.squeeze(axis)?, index.squeeze(axis)?))
     }
+}
+
+/// Where the longest run of each sorted row ended before the sort, `[.., 1]`.
+#[track_caller]
+fn last_of_longest_run(sorted: &Tensor, order: &Tensor) -> Result<Tensor> {
+    let n = sorted.dim(-1)?;
+    let sorted = match sorted.dtype() {
+        DType::Bool => sorted.as_bytes(),
+        dtype if dtype.is_f8() => sorted.to_dtype(DType::F32)?,
+        _ => sorted.clone(),
+    };
+    let mut shape = sorted.shape().to_vec();
+    shape.pop();
+    shape.push(1);
+    let m = shape::product(shape.iter());
+    let at = Tensor::uninitialized(&[m], (DType::I64, sorted.device()))?;
+    if m > 0 {
+        let (rows, order) = (sorted.reshape(&[m, n])?, order.reshape(&[m, n])?);
+        let tensors = [(&rows, false), (&order, false), (&at, true)];
+        let (grid, consts) = (Grid::x(m), [step_of_row(n) as i64]);
+        let kernel = &kernels::mode::longest_run::KERNEL;
+        launch::views(kernel, grid, &[rows.dtype()], &consts, &tensors, &[])?;
+    }
+    at.reshape(&shape)
 }
 
 #[cfg(feature = "op-info")]

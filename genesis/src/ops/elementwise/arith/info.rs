@@ -46,13 +46,6 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
     .peer("2.0 ** x[0]")
     .of(WIDE),
     OpInfo::new(
-        "logaddexp2",
-        Family::Softmax,
-        |x| x[0].logaddexp2(&x[1]),
-        |x| zip(&x[0], &x[1], |a, b| (a.exp2() + b.exp2()).log2()),
-        &[&[&[3, 5], &[3, 5]]],
-    ),
-    OpInfo::new(
         "fmax",
         Family::Exact,
         |x| x[0].fmax(&x[1]),
