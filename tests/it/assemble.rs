@@ -46,7 +46,7 @@ pub(crate) fn usual(name: &str) -> i64 {
         "BLOCK" => 1024,
         "LANES" => 32,
         "WIDTH" | "STEP" => 8,
-        "PARTS" => 64,
+        "PARTS" | "PLACES" => 64,
         "PIECE" => 256,
         "FAN" => 32,
         "EACH" | "TAPS" | "INVERSE" => 2,

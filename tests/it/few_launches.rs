@@ -2,7 +2,10 @@
 //! where they have one. Their results are those of the CPU.
 
 use genesis::autograd::{GradOptions, grad};
-use genesis::ops::{BatchStats, Classes, PadMode};
+use genesis::ops::{
+    BagMode, Bags, BatchStats, Classes, Ctc, Gate, GridMode, GridPadding, GridSample, PadMode,
+    Reduction, Window,
+};
 use genesis::profiler::{ProfilerOptions, profile};
 use genesis::{DType, Device, Result, Tensor};
 
@@ -75,6 +78,80 @@ fn rows() -> Vec<Row> {
             let stats = BatchStats { running: None, training: true, momentum: 0.1, eps: 1e-5 };
             x[0].batch_norm(Some(&x[1]), Some(&x[2]), &stats)
         }),
+        row("glu", &[&[8, 64]], [1, 2], |x| x[0].glu(-1)),
+        row("gated", &[&[8, 64]], [1, 2], |x| x[0].gated(Gate::Silu)),
+        row("gated across rows", &[&[64, 48]], [1, 0], |x| x[0].t()?.gated(Gate::GeluTanh)),
+        row("parts of a tensor", &[&[6, 48]], [2, 2], |x| {
+            let parts = x[0].chunk(3, 1)?;
+            parts[2].mul(&parts[0])?.add(&parts[1])
+        }),
+        row("slices that meet", &[&[6, 9]], [1, 3], |x| {
+            x[0].narrow(1, 1, 5)?.add(&x[0].narrow(1, 3, 5)?)
+        }),
+        row("elements of a line", &[&[3, 8]], [1, 1], |x| {
+            let lines = x[0].unbind(0)?;
+            Tensor::cat(&[&lines[2], &lines[0]], 0)
+        }),
+        row("slice_scatter", &[&[6, 9], &[6, 4]], [1, 1], |x| {
+            x[0].slice_scatter(&x[1], 1, Some(3), Some(7), 1)
+        }),
+        row("softmax", SQUARE, [1, 1], |x| x[0].softmax(-1)),
+        row("log_softmax", SQUARE, [1, 1], |x| x[0].log_softmax(-1)),
+        row("logsumexp", SQUARE, [3, 1], |x| x[0].logsumexp(&[-1], false)),
+        row("embedding_bag", &[&[9, 20]], [1, 4], |x| {
+            let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
+            let index = Tensor::from_slice_on(&at, &[6, 4], x[0].device())?;
+            x[0].embedding_bag(&index, &Bags { mode: BagMode::Mean, ..Bags::default() })
+        }),
+        row("embedding_bag by weight", &[&[9, 20], &[6, 4]], [1, 4], |x| {
+            let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
+            let index = Tensor::from_slice_on(&at, &[6, 4], x[0].device())?;
+            let (mode, per_sample_weights) = (BagMode::Sum, Some(x[1].clone()));
+            x[0].embedding_bag(&index, &Bags { mode, per_sample_weights, ..Bags::default() })
+        }),
+        row("embedding_bag at offsets", &[&[9, 20]], [5, 25], |x| {
+            let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
+            let index = Tensor::from_slice_on(&at, &[24], x[0].device())?;
+            let offsets = Some(Tensor::from_slice_on(&[0i64, 7, 7, 20], &[4], x[0].device())?);
+            let bags =
+                Bags { mode: BagMode::Mean, offsets, padding_idx: Some(5), ..Bags::default() };
+            x[0].embedding_bag(&index, &bags)
+        }),
+        row("grid_sample", &[&[2, 3, 5, 4], &[2, 3, 2, 2]], [1, 19], |x| {
+            x[0].grid_sample(&x[1], &GridSample::default())
+        }),
+        row("grid_sample by a cubic", &[&[1, 2, 5, 4], &[1, 3, 2, 2]], [1, 25], |x| {
+            let (mode, padding) = (GridMode::Cubic, GridPadding::Reflection);
+            x[0].grid_sample(&x[1], &GridSample { mode, padding, ..GridSample::default() })
+        }),
+        row("grid_sample of a volume", &[&[2, 2, 3, 5, 4], &[2, 3, 2, 2, 3]], [1, 24], |x| {
+            let padding = GridPadding::Border;
+            let options = GridSample { padding, align_corners: true, ..GridSample::default() };
+            x[0].grid_sample(&x[1], &options)
+        }),
+        row("adaptive_avg_pool", &[&[1, 2, 9, 9]], [1, 1], |x| x[0].adaptive_avg_pool(&[2, 2])),
+        row("adaptive_max_pool", &[&[1, 2, 9, 9]], [1, 1], |x| {
+            Ok(x[0].adaptive_max_pool(&[2, 2])?.0)
+        }),
+        row("avg_pool", &[&[2, 3, 9, 9]], [1, 1], |x| {
+            let stride = vec![2, 2];
+            x[0].avg_pool(&Window { stride, ..Window::new(&[3, 3]) }, true, None)
+        }),
+        row("local_response_norm", &[&[2, 5, 6]], [4, 5], |x| {
+            x[0].local_response_norm(3, 0.5, 0.75, 1.0)
+        }),
+        row("mode", &[&[6, 40]], [7, 4], |x| Ok(x[0].mul_scalar(3.0)?.round()?.mode(0, false)?.0)),
+        row("multilabel_margin_loss", &[&[3, 5]], [10, 8], |x| {
+            let classes = [2i64, 0, -1, 1, 3, 4, 3, 2, 1, 0, -1, 1, 1, 1, 1];
+            let target = Tensor::from_slice_on(&classes, &[3, 5], x[0].device())?;
+            x[0].multilabel_margin_loss(&target, Reduction::Mean)
+        }),
+        row("ctc_loss", &[&[9, 2, 4]], [2, 6], |x| {
+            let labels = Tensor::from_slice_on(&[1i64, 2, 2, 3], &[4], x[0].device())?;
+            x[0].ctc_loss(&labels, &[9, 7], &[3, 1], &Ctc::default())
+        }),
+        row("logaddexp", TWO, [1, 1], |x| x[0].logaddexp(&x[1])),
+        row("logaddexp2", TWO, [1, 1], |x| x[0].logaddexp2(&x[1])),
         row("nll_loss", &[&[64, 10]], [1, 1], |x| {
             let classes: Vec<i64> = (0..64).map(|i| i * 3 % 10).collect();
             let target = Tensor::from_slice_on(&classes, &[64], x[0].device())?;
