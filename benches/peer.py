@@ -566,11 +566,13 @@ class Peers:
         self.case, self.graphs, self.errors = case, {}, {}
         self.n = len(case.sets)
         self.results = [None] * self.n
-        torch.backends.cuda.matmul.allow_tf32 = False
+        self.use_tf32(case.request["dtype"] == "tf32")
         self.candidates = OPS[case.op](case)
 
     def use_tf32(self, on):
+        """Whether f32 is multiplied as tf32: as ours is, and not as cuDNN's convolutions would be unless told."""
         torch.backends.cuda.matmul.allow_tf32 = on
+        torch.backends.cudnn.allow_tf32 = on
 
     def call(self, run, launches):
         for j in range(launches):
@@ -854,7 +856,6 @@ def handle(request, state):
         state.clear()
         case = Case(request)
         peers = Peers(case)
-        peers.use_tf32(request["dtype"] == "tf32")
         state["peers"] = peers
         return {"estimates": peers.estimates(), "errors": peers.errors, "result": getattr(case, "result", None)}
     if what == "burst":

@@ -143,6 +143,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     generic("histogram", Generics::OneExtent, &["x"]),
     generic("histogram_with_ranks", Generics::OneExtent, &["x"]),
     call("gather", &["x", "index", "axis"]),
+    call("scatter", &["x", "index", "axis"]),
     call("element", &["x", "coordinates"]),
     call("exp", &["x"]),
     call("exp2", &["x"]),

@@ -5,6 +5,7 @@ use genesis_kernel::autotune::{Problem, Unit};
 use genesis_kernel::ir::{DType, DotPrecision};
 use genesis_kernel::kernel::LaunchOptions;
 use genesis_kernel::knobs;
+use genesis_kernel::runtime::Arg;
 use genesis_kernel::tuning::products::{CPU_TILE, F8Sums, Product, Tile};
 
 /// The product of a problem, whose sizes are batch, M, N and K.
@@ -15,7 +16,26 @@ fn product<'a>(problem: &Problem<'a>, precision: DotPrecision, is_fed_by_tma: bo
         precision,
         sizes: [0, 1, 2, 3].map(|i| problem.sizes.get(i).copied().unwrap_or(1)),
         is_fed_by_tma,
+        is_off_lines: is_off_lines(problem),
     }
+}
+
+/// Bytes of a cache line.
+const LINE: i64 = 128;
+
+/// Of each operand, whether its rows begin off cache lines.
+fn is_off_lines(problem: &Problem<'_>) -> [bool; 2] {
+    [0, 1].map(|operand| match problem.args.get(operand) {
+        Some(Arg::View(view)) => {
+            let bytes = view.ptr.dtype.bytes() as i64;
+            view.strides()
+                .iter()
+                .rev()
+                .take(2)
+                .any(|&stride| stride != 1 && stride * bytes % LINE != 0)
+        }
+        _ => false,
+    })
 }
 
 /// The operands' dtype.
@@ -101,7 +121,7 @@ mod tests {
     use super::*;
     use crate::matmul::matmul;
     use genesis_kernel::autotune::Machine;
-    use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+    use genesis_kernel::runtime::{Device, PtrArg, ViewArg};
     use genesis_kernel::target::Target;
 
     fn view(dims: [i64; 3], dtype: DType) -> Arg {
@@ -135,6 +155,13 @@ mod tests {
         assert_eq!(of(4096), "128x128x64 4 6");
         assert_eq!(of(8192), "128x128x64 4 6");
         assert_eq!(of(16384), "128x256x64 8 4");
+    }
+
+    #[test]
+    fn rows_off_cache_lines_want_tiles_that_load_less() {
+        let of = |m, n, k| picked(&Target::sm_90a(), DType::BF16, [m, n, k]);
+        assert_eq!(of(3000, 5000, 1024), "128x128x64 4 6");
+        assert_eq!(of(3000, 5000, 1000), "128x256x64 8 4");
     }
 
     #[test]

@@ -32,7 +32,8 @@ DIFFERENT = {
     "one direction": "the slope of the cosine of rows of one number is what rounding leaves of 0",
     "windows of padding": "the slope of a max pool's window that lies in the padding goes to a neighbour, in PyTorch",
     "indices of nothing": "__getitem__ of PyTorch checks no index where the result has no elements",
-    "large quotients": "floor_divide of f16 in PyTorch rounds before it takes the floor",
+    "large quotients": "floor_divide and div by a rounding mode of 16-bit floats round in PyTorch before they take whole numbers",
+    "roots of negative numbers": "pow by a tensor has slopes in PyTorch where the power is NaN",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 

@@ -112,7 +112,8 @@ def pairs(r, name):
         kw["alpha"], rule = r.choice([2, 3, 0.5, -1, True]), "sum"
     if no_axes:
         kw["grad"] = False
-    if name == "div" and r.chance(0.3):
+    # DIFFERENT["large quotients"]
+    if name == "div" and both not in HALVES and r.chance(0.3):
         kw["rounding_mode"], rule = r.choice(["floor", "trunc"]), "exact"
     half = "sum" if no_axes and both in HALVES and rule != "exact" and rule != "choice" else rule
     r.case(name, x, y, dtype=a, rule=half, plain=no_axes or name in ("remainder", "floor_divide", "fmod"),
@@ -157,7 +158,10 @@ def power(r, name):
         elif kind < 0.6:
             r.case(name, r.choice([2, 2.0, 0.5, 3.5, 10]), r.t(shape, dtype, (-2, 2)), dtype=dtype, rule="sum")
         else:
-            r.case(name, r.t(shape, dtype, range), r.t(r.broadcast(shape), dtype, (-2, 2)), dtype=dtype, rule="sum")
+            # DIFFERENT["roots of negative numbers"]
+            grad = None if range[0] > 0 else False
+            power = r.t(r.broadcast(shape), dtype, (-2, 2))
+            r.case(name, r.t(shape, dtype, range), power, dtype=dtype, rule="sum", grad=grad)
     else:
         y = r.choice([0, 1, 2, 3, 0.5, -1]) if r.chance(0.5) else r.t(r.broadcast(shape), dtype, (0, 4))
         r.case(name, r.t(shape, dtype, (0, 4)), y, dtype=dtype, rule="sum", plain=True, grad=False)
@@ -343,7 +347,8 @@ def reduced(r, name):
     if name == "count_nonzero":
         kw.pop("keepdim", None)
     if name in ("sum", "mean", "prod") and r.chance(0.2):
-        kw["dtype_"] = r.choice([F32, F64])
+        # A product of many integers is beyond f32 on the way to a 0, or not, by the order of its factors.
+        kw["dtype_"] = F64 if name == "prod" else r.choice([F32, F64])
     if name in ("amax", "amin", "any", "all", "count_nonzero"):
         r.case(name, r.t(shape, dtype, odd=0.15), dtype=dtype, rule="choice", **kw)
         return

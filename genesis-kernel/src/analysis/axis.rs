@@ -286,6 +286,7 @@ impl AxisAnalysis {
             OpKind::AtomicRmw(_)
             | OpKind::AtomicCas
             | OpKind::Gather { .. }
+            | OpKind::Scatter { .. }
             | OpKind::Histogram
             | OpKind::Dot { .. }
             | OpKind::Join

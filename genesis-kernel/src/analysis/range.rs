@@ -158,7 +158,7 @@ impl Ranges {
             }
             OpKind::Select => operand(1).union(operand(2)),
             OpKind::Cast if func.tile(data.operands[0]).dtype().is_int() => operand(0),
-            OpKind::MultipleOf(_) | OpKind::ConvertLayout => operand(0),
+            OpKind::MultipleOf(_) | OpKind::ConvertLayout | OpKind::Scatter { .. } => operand(0),
             OpKind::Gather { .. } => operand(0).union(Range::exactly(0)),
             kind if kind.is_view() => operand(0),
             _ => Range::ANY,

@@ -110,6 +110,15 @@ fn over_axes(cases: &mut Vec<Case>, dtype: DType, shape: Shape) {
         };
         add(format!("gather {axis}"), Box::new(build));
     }
+    for axis in [0, 1] {
+        let build = move |b: &mut Builder<'_>, x, _| {
+            let line = b.iota(16);
+            let line = b.expand_dims(line, 1 - axis);
+            let index = b.broadcast(line, Shape::new(&[16, 16]));
+            b.scatter(x, index, axis)
+        };
+        add(format!("scatter {axis}"), Box::new(build));
+    }
     add("transpose".into(), Box::new(|b, x, _| b.transpose(x, &[1, 0])));
     add("reshape".into(), Box::new(|b, x, _| b.reshape(x, Shape::new(&[8, 4, 16]))));
     add("join".into(), Box::new(|b, x, _| b.join(x, x)));

@@ -98,6 +98,7 @@ static BUILTINS: &[Builtin] = &[
     f("histogram", 1, 1, order::histogram),
     f("histogram_with_ranks", 1, 1, order::histogram_with_ranks),
     Builtin { name: "gather", arity: (3, 3), axis: Some(2), run: gather::gather },
+    Builtin { name: "scatter", arity: (3, 3), axis: Some(2), run: gather::scatter },
     f("element", 2, 2, gather::element),
     Builtin { name: "reduce", arity: (3, 3), axis: Some(1), run: reduce::reduce },
     Builtin { name: "associative_scan", arity: (3, 4), axis: Some(1), run: reduce::scan },

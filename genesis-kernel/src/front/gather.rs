@@ -1,4 +1,5 @@
-//! `gather(x, index, axis)`: elements along an axis, at places that are computed; and `element(x, [i, j])`, which gathers
+//! `gather(x, index, axis)`: elements along an axis, at places that are computed; `scatter(x, index, axis)`: elements to such
+//! places; and `element(x, [i, j])`, which gathers
 //! along one axis after the other until one element is left:
 //!
 //! ```text
@@ -32,6 +33,32 @@ pub(super) fn gather(lower: &mut Lower, call: &Call) -> Res {
         return Err(mismatch(lower, call, [from, at], axis));
     }
     let value = lower.build().gather(x, index, axis);
+    Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
+}
+
+/// `scatter(x, index, axis)`
+pub(super) fn scatter(lower: &mut Lower, call: &Call) -> Res {
+    let (x, soft) = lower.number("`scatter`", &call.args[0])?;
+    let what = "the index of `scatter`";
+    if !lower.number_dtype(what, &call.args[1])?.is_int() {
+        return Err(lower.wrong_class(what, Class::Int, &call.args[1]));
+    }
+    let (index, _) = lower.number(what, &call.args[1])?;
+    let [from, at] = [x, index].map(|value| lower.func.tile(value).shape);
+    if from.is_scalar() {
+        let found = lower.describe(&call.args[0].val);
+        return Err(lower.error(call.span, format!("`scatter` needs a tile, this is {found}")));
+    }
+    let axis = call.axis(lower, 2, from.rank())?;
+    if from != at {
+        let message = format!("`scatter` of {from} by an index of {at}");
+        return Err(lower.error(call.args[1].span(), message).help("their shapes are equal"));
+    }
+    if !from.extent(axis).is_power_of_two() {
+        let message = format!("`scatter` along axis {axis} of {from}, which is no power of two");
+        return Err(lower.error(call.span, message));
+    }
+    let value = lower.build().scatter(x, index, axis);
     Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
 }
 

@@ -81,6 +81,8 @@ pub enum InterpErrorKind {
         /// What it should be a multiple of.
         n: u64,
     },
+    /// A `scatter` whose index has not every place along its axis once.
+    NoPermutation,
     /// More ops than a program may execute.
     Fuel {
         /// How many it may.
@@ -126,6 +128,9 @@ impl fmt::Display for InterpErrorKind {
             InterpErrorKind::Assert(message) => write!(f, "assertion failed: {message}"),
             InterpErrorKind::NotMultiple { value, n } => {
                 write!(f, "{value} is not a multiple of {n}, as was promised")
+            }
+            InterpErrorKind::NoPermutation => {
+                write!(f, "the index of this scatter has not every place along the axis once")
             }
             InterpErrorKind::Fuel { ops } => {
                 write!(f, "the program does not seem to end: it ran {ops} ops")

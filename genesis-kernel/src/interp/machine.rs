@@ -278,6 +278,10 @@ impl<'r> Machine<'r> {
                 self.scan(data, *axis as usize, *reverse, *combine)
             }
             OpKind::Gather { axis } => one(self.gather(data, *axis as usize)),
+            OpKind::Scatter { axis } => {
+                let scattered = self.scatter(data, *axis as usize)?;
+                one(scattered)
+            }
             OpKind::Histogram => Ok(self.histogram(data)),
             OpKind::Dot { precision } => {
                 let (a, b, acc) = self.three(data);
@@ -307,6 +311,14 @@ impl<'r> Machine<'r> {
         let signed = |&bits: &u64| Scalar { dtype: index.dtype(), bits }.to_i64();
         let at: Vec<i64> = self.tile(data.operands[1]).iter().map(signed).collect();
         tiles::gather_along(&self.tile(data.operands[0]), x.shape, (&at, index.shape), axis)
+    }
+
+    fn scatter(&self, data: &OpData, axis: usize) -> Result<Vec<u64>> {
+        let [x, index] = [0, 1].map(|i| self.func.tile(data.operands[i]));
+        let signed = |&bits: &u64| Scalar { dtype: index.dtype(), bits }.to_i64();
+        let at: Vec<i64> = self.tile(data.operands[1]).iter().map(signed).collect();
+        let scattered = tiles::scatter_along(&self.tile(data.operands[0]), x.shape, &at, axis);
+        scattered.ok_or(InterpErrorKind::NoPermutation)
     }
 
     fn histogram(&self, data: &OpData) -> Vec<Vec<u64>> {

@@ -41,6 +41,29 @@ pub(super) fn gather_along(
     out
 }
 
+/// The tile whose element at an index along an axis is that of `x` where the index stands; none where the indices are not
+/// all places along the axis, each once.
+pub(super) fn scatter_along(
+    x: &[u64],
+    shape: Shape,
+    index: &[i64],
+    axis: usize,
+) -> Option<Vec<u64>> {
+    let moves = strides(shape);
+    let mut elements = x.iter().zip(index);
+    let mut out = vec![None; x.len()];
+    for_each_index(shape, |coords| {
+        let others = coords.iter().zip(&moves).enumerate().filter(|&(i, _)| i != axis);
+        let line: usize = others.map(|(_, (c, s))| c * s).sum();
+        let Some((&bits, &at)) = elements.next() else { return };
+        let at = usize::try_from(at).ok().filter(|&at| at < shape.extent(axis));
+        if let Some(at) = at {
+            out[line + at * moves[axis]] = Some(bits);
+        }
+    });
+    out.into_iter().collect()
+}
+
 /// Calls `f` with each coordinate of a shape, the last axis fastest.
 pub(super) fn for_each_index(shape: Shape, mut f: impl FnMut(&[usize])) {
     let extents = shape.extents();
@@ -131,6 +154,16 @@ mod tests {
         assert_eq!(gather_along(&x, from, (&[2, 0, -1, 1], to), 1), [12, 10, 0, 21]);
         let to = Shape::new(&[1, 3]);
         assert_eq!(gather_along(&x, from, (&[1, 0, 2], to), 0), [20, 11, 0]);
+        assert_eq!(
+            scatter_along(&[1, 2, 3, 4], Shape::new(&[2, 2]), &[1, 0, 0, 1], 1),
+            Some(vec![2, 1, 3, 4])
+        );
+        assert_eq!(
+            scatter_along(&[1, 2, 3, 4], Shape::new(&[2, 2]), &[1, 0, 0, 1], 0),
+            Some(vec![3, 2, 1, 4])
+        );
+        assert_eq!(scatter_along(&[1, 2], Shape::new(&[2]), &[1, 1], 0), None);
+        assert_eq!(scatter_along(&[1, 2], Shape::new(&[2]), &[0, 2], 0), None);
     }
 
     #[test]

@@ -648,6 +648,13 @@ impl<'f> Builder<'f> {
         self.push1(OpKind::Gather { axis: axis as u8 }, &[x, index], ty.with_shape(shape))
     }
 
+    /// The tile whose element at an index along an axis is that of `x` where the index stands; indices are all places, each
+    /// once.
+    pub fn scatter(&mut self, x: Value, index: Value, axis: usize) -> Value {
+        let ty = self.tile(x);
+        self.push1(OpKind::Scatter { axis: axis as u8 }, &[x, index], ty)
+    }
+
     /// Of each element of `x: i32[N]` how many equal ones come before it, and how many elements are 0, 1, .., `bins - 1`.
     pub fn histogram(&mut self, x: Value, bins: usize) -> (Value, Value) {
         let ty = self.tile(x);

@@ -280,6 +280,13 @@ pub enum OpKind {
         /// The axis that the index counts along.
         axis: u8,
     },
+    /// `scatter axis x, index` : the tile whose element at an index, an integer, along the axis is that of `x` where the
+    /// index stands, at the same coordinates along the others. Shapes are equal, and the indices along the axis are
+    /// those of all its elements, each once: what [`Gather`](OpKind::Gather) by the result's places undoes.
+    Scatter {
+        /// The axis that the index counts along.
+        axis: u8,
+    },
     /// `histogram x` : of each element of x, `i32[N]`, how many equal ones come before it, `i32[N]`, and how many elements
     /// are 0, 1, .., `i32[BINS]`. What has no bin is counted nowhere, and 0 come before it. N is a power of two.
     Histogram,
@@ -385,7 +392,10 @@ impl OpKind {
             | OpKind::ViewStride(_)
             | OpKind::Dot { .. } => PURE,
             OpKind::Reduce { .. } | OpKind::Scan { .. } => PURE | COLLECTIVE | EXCHANGE,
-            OpKind::ConvertLayout | OpKind::Gather { .. } | OpKind::Histogram => PURE | EXCHANGE,
+            OpKind::ConvertLayout
+            | OpKind::Gather { .. }
+            | OpKind::Scatter { .. }
+            | OpKind::Histogram => PURE | EXCHANGE,
             OpKind::Load => POINTERS | CACHE,
             OpKind::Store => POINTERS | POINTER_WRITE | CACHE | EFFECT,
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => POINTERS | POINTER_WRITE | ATOMIC | EFFECT,
@@ -497,9 +507,11 @@ impl OpKind {
         match self {
             OpKind::Unary(op) => op.is_expensive(),
             OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
-            OpKind::Dot { .. } | OpKind::Gather { .. } | OpKind::Histogram | OpKind::Asm { .. } => {
-                true
-            }
+            OpKind::Dot { .. }
+            | OpKind::Gather { .. }
+            | OpKind::Scatter { .. }
+            | OpKind::Histogram
+            | OpKind::Asm { .. } => true,
             kind => kind.is_collective() || !kind.is_pure(),
         }
     }

@@ -562,6 +562,7 @@ impl Parser {
             "view_dim" => OpKind::ViewDim(self.number("an axis")?),
             "view_stride" => OpKind::ViewStride(self.number("an axis")?),
             "gather" => OpKind::Gather { axis: self.number("an axis")? },
+            "scatter" => OpKind::Scatter { axis: self.number("an axis")? },
             "dot" => OpKind::Dot { precision: self.named("a precision", DotPrecision::from_name)? },
             "asm" => self.asm()?,
             "assert" => OpKind::Assert { message: self.string()? },

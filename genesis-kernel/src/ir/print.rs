@@ -341,6 +341,7 @@ fn head(kind: &OpKind) -> String {
             format!("scan {}{axis}{reverse}", combine_name(*combine))
         }
         OpKind::Gather { axis } => format!("gather {axis}"),
+        OpKind::Scatter { axis } => format!("scatter {axis}"),
         OpKind::Dot { precision } => format!("dot {}", precision.name()),
         OpKind::Asm { text, constraints, pack, from } => {
             let pack = if *pack == 1 { String::new() } else { format!(" pack {pack}") };
@@ -397,6 +398,7 @@ fn bare_name(kind: &OpKind) -> &'static str {
         | OpKind::Reduce { .. }
         | OpKind::Scan { .. }
         | OpKind::Gather { .. }
+        | OpKind::Scatter { .. }
         | OpKind::Dot { .. }
         | OpKind::Assert { .. }
         | OpKind::Print { .. }

@@ -82,6 +82,7 @@ fn reductions<const M: usize, const N: usize>(
     }
     let best = gather(v, argmax(v, 1).col(), 1).squeeze(1);
     let best = best + element(v, [program_id(0), 1]) * element(best, [0]);
+    let v = scatter(v, argsort(v, 1), 1);
     let first = gather(v, arange::<3>().row().to::<u8>().broadcast_to::<M, 3>(), 1);
     out.store([0], a + c + d + best + sum(first, 1) + sum(softmax(v, 1), 1));
 }

@@ -152,6 +152,12 @@ fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
                 }
                 _ => continue,
             },
+            OpKind::Scatter { .. } => match lir.scatter(op) {
+                Some(plan) if !plan.stays_in_block => {
+                    "this scatters to the tile of another block of a cluster"
+                }
+                _ => continue,
+            },
             OpKind::Histogram => "this counts in one block of a cluster",
             OpKind::AtomicRmw(_) | OpKind::AtomicCas
                 if uses[data.results[0].index()] > 0

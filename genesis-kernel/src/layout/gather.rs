@@ -58,6 +58,11 @@ impl GatherPlan {
         }
     }
 
+    /// The way through shared memory, whether there is another or not.
+    pub(super) fn through_shared(self) -> GatherPlan {
+        GatherPlan { within_warp: None, ..self }
+    }
+
     /// Bytes of shared memory.
     pub(crate) fn bytes(&self) -> u32 {
         if self.within_warp.is_some() { 0 } else { self.elements * self.bits / 8 }

@@ -353,6 +353,10 @@ impl<'f> Infer<'f> {
                 work.push((data.operands[1], Arc::clone(layout)));
                 work.push((data.results[0], Arc::clone(layout)));
             }
+            OpKind::Scatter { .. } if !from_result => {
+                work.push((data.operands[0], Arc::clone(layout)));
+                work.push((data.operands[1], Arc::clone(layout)));
+            }
             OpKind::Dot { .. } if from_result || value == data.operands[2] => {
                 work.push((data.operands[2], Arc::clone(layout)));
                 work.push((data.results[0], Arc::clone(layout)));

@@ -224,6 +224,7 @@ fn requirements(
             vec![infer.forward_operand(op); n]
         }
         OpKind::Gather { .. } => vec![infer.layout_or_default(data.operands[0]), own().cloned()],
+        OpKind::Scatter { .. } => vec![infer.layout_or_default(data.operands[0]); 2],
         OpKind::Histogram => one(Some(infer.histogram_layout(shape(0)))),
         OpKind::Dot { .. } => {
             let operand = |i: usize| dot_operand(infer, op, i);

@@ -8,7 +8,7 @@
 //! * `broadcast`, `expand_dims`, `reshape` and `transpose` only rename registers
 //!   ([`LayoutIr::view_registers`]), `join` and `split` likewise: the new axis is register bit 0 of
 //!   the joined tile, or wherever the split tile has it;
-//! * `gather` has its index's layout, and takes its tile in any;
+//! * `gather` has its index's layout, and takes its tile in any; `scatter` has any, and takes its tile in its index's;
 //! * `reduce` gives the slice of its operand's layout, replicated over what was reduced;
 //! * loop-carried values and results of `if` keep one layout;
 //! * `dot` has its accumulator's layout; see [`DotPlan`] for its operands.
@@ -402,6 +402,16 @@ impl LayoutIr {
         let (x, result) = (data.operands[0], data.results[0]);
         let bits = element_bits(self.func.ty(x));
         Some(GatherPlan::new(self.layout(x)?, self.layout(result)?, axis as usize, bits))
+    }
+
+    /// The way of a `scatter`: that of a gather the other way round, which is read as the gather's tile is written.
+    pub(crate) fn scatter(&self, op: Op) -> Option<GatherPlan> {
+        let data = self.func.op(op);
+        let OpKind::Scatter { axis } = data.kind else { return None };
+        let (x, result) = (data.operands[0], data.results[0]);
+        let bits = element_bits(self.func.ty(x));
+        let plan = GatherPlan::new(self.layout(result)?, self.layout(x)?, axis as usize, bits);
+        Some(plan.through_shared())
     }
 
     /// The counters of a `histogram`.

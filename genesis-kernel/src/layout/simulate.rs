@@ -220,6 +220,7 @@ impl Simulation<'_> {
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Gather { .. } => self.gather(op),
+            OpKind::Scatter { .. } => self.scatter(op),
             OpKind::Histogram => self.histogram(op),
             OpKind::Dot { .. } => self.dot(op),
             kind => panic!("not in layout IR: {kind:?}"),
@@ -312,6 +313,34 @@ impl Simulation<'_> {
             };
             let bits = scratch[(row + (wanted << plan.step)) as usize].expect("it was written");
             Scalar { dtype, bits }
+        });
+    }
+
+    fn scatter(&mut self, op: Op) {
+        let data = self.lir.func.op(op);
+        let (x, index, result) = (data.operands[0], data.operands[1], data.results[0]);
+        let plan = self.lir.scatter(op).expect("tiles have layouts");
+        let bits = self.dtype(x).bytes() as u32 * 8;
+        let mut scratch: Vec<Option<u64>> = vec![None; (plan.bytes() * 8 / bits) as usize];
+        for t in 0..self.threads() {
+            for r in 0..self.lir.num_regs(x) as usize {
+                let at = place(t, r);
+                let row = f2::combine(&plan.reg, at.reg)
+                    ^ f2::combine(&plan.lane, at.lane)
+                    ^ f2::combine(&plan.warp, at.warp);
+                let to = u32::try_from(self.at(index, t, r).to_i64()).expect("a place of the axis");
+                scratch[(row + (to << plan.step)) as usize] = Some(self.at(x, t, r).bits);
+            }
+        }
+        let dtype = self.dtype(result);
+        self.set(result, |_, t, r| {
+            let mut found = None;
+            each(&plan.store, bits, t, |reg, offset| {
+                if reg == r {
+                    found = scratch[offset];
+                }
+            });
+            Scalar { dtype, bits: found.expect("every place is written") }
         });
     }
 

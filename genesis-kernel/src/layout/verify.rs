@@ -68,6 +68,12 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
             Some(plan) if !plan.stays_in_block => Err("it reads what other blocks hold".to_owned()),
             _ => equal(lir, operands[1..].iter().chain(results)),
         },
+        OpKind::Scatter { .. } => match lir.scatter(op) {
+            Some(plan) if !plan.stays_in_block => {
+                Err("it writes what other blocks hold".to_owned())
+            }
+            _ => equal(lir, operands),
+        },
         OpKind::Histogram => {
             let shape = lir.func.tile(operands[0]).shape;
             let layout = histogram::layout(shape, lir.num_warps).in_cluster(lir.num_blocks);

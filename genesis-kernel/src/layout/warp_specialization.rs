@@ -87,6 +87,7 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
             operands.filter_map(|o| o.staging.as_ref()).map(|staging| staging.bytes()).sum()
         }),
         OpKind::Gather { .. } => lir.gather(op).map_or(0, |plan| plan.bytes()),
+        OpKind::Scatter { .. } => lir.scatter(op).map_or(0, |plan| plan.bytes()),
         OpKind::Histogram => lir.histogram(op).bytes(),
         kind if kind.is_collective() => REDUCTION_BYTES,
         _ => 0,

@@ -91,7 +91,9 @@ impl<'a> Expander<'a> {
             // Its value is in a multistage buffer.
             _ if self.lir.multistage.values().any(|buffer| buffer.skipped.contains(&op)) => {}
             OpKind::Reduce { .. } | OpKind::Scan { .. } => self.exchanges(op, block),
-            OpKind::ConvertLayout | OpKind::Gather { .. } => self.one_exchange(op, block),
+            OpKind::ConvertLayout | OpKind::Gather { .. } | OpKind::Scatter { .. } => {
+                self.one_exchange(op, block);
+            }
             OpKind::Histogram => self.histogram(op, block),
             OpKind::Dot { .. } => self.dot(op, block),
             OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op, block),

@@ -15,6 +15,7 @@ pub(crate) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
             _ => 0,
         },
         OpKind::Gather { .. } => lir.gather(op).map_or(0, |plan| plan.bytes()),
+        OpKind::Scatter { .. } => lir.scatter(op).map_or(0, |plan| plan.bytes()),
         OpKind::Histogram => lir.histogram(op).bytes(),
         OpKind::Dot { .. } => dot_bytes(lir, op),
         OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic_bytes(lir, uses, op),

@@ -82,6 +82,9 @@ impl Rewrite for Pad {
             OpKind::Gather { axis } if !shape.extent(*axis as usize).is_power_of_two() => {
                 pad_gather(rebuild, op, region, *axis as usize);
             }
+            OpKind::Scatter { axis } if is_padded(shape) => {
+                pad_scatter(rebuild, op, region, *axis as usize);
+            }
             OpKind::Histogram if is_padded(old.tile(data.results[1]).shape) => {
                 pad_histogram(rebuild, op, region);
             }
@@ -171,6 +174,22 @@ fn pad_gather(rebuild: &mut Rebuild<'_>, op: Op, region: Region, axis: usize) {
     let index = b.select(valid, index, past);
     let gathered = b.gather(x, index, axis);
     rebuild.set(data.results[0], gathered);
+}
+
+/// What pads other axes stays where it is.
+fn pad_scatter(rebuild: &mut Rebuild<'_>, op: Op, region: Region, axis: usize) {
+    let data = rebuild.old.op(op);
+    let shape = rebuild.old.tile(data.operands[0]).shape;
+    let [x, index] = [0, 1].map(|i| rebuild.get(data.operands[i]));
+    let mut b = rebuild.at(op, region);
+    let (dtype, to) = (b.func.tile(index).dtype(), b.func.tile(index).shape);
+    let Some(mask) = valid(&mut b, shape) else { return };
+    let line = b.iota(to.extent(axis));
+    let line = b.cast(line, dtype);
+    let own = along(&mut b, line, axis, to);
+    let index = b.select(mask, index, own);
+    let scattered = b.scatter(x, index, axis);
+    rebuild.set(data.results[0], scattered);
 }
 
 /// What has none of the user's bins has none of the padding.

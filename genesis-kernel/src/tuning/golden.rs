@@ -363,6 +363,7 @@ fn tiles_of_products() {
                     sizes,
                     is_fed_by_tma: is_aligned
                         && is_fed_by_tma(&machine, dtype, precision, sizes[3]),
+                    is_off_lines: [false; 2],
                 };
                 let mut all = cases
                     .map(|(dtype, precision)| of_product(of(dtype, precision).tile()))

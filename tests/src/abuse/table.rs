@@ -116,7 +116,7 @@ methods! {
     l1_loss(t v); huber_loss(t v v); smooth_l1_loss(t v v); binary_cross_entropy(t v);
     binary_cross_entropy_with_logits(t v); binary_cross_entropy_with_pos_weight(t t v); kl_div(t v v);
     poisson_nll_loss(t v v v v); gaussian_nll_loss(t t v v v); hinge_embedding_loss(t v v);
-    soft_margin_loss(t v); margin_ranking_loss(t t v v); cosine_similarity(t v v);
+    soft_margin_loss(t v); margin_ranking_loss(t t v v); cosine_similarity(t v v); normalize(v v v);
     pairwise_distance(t v v v); cosine_embedding_loss(t t v v); sub_scalar(v); clamp(v v); square(); sign();
     embedding(t); prod_dim(v v); prod(); cumprod(v); any_dims(is v); all_dims_true(is v); any(); all();
     var_dims(is v v); std_dims(is v v); vector_norm(v is v); logsumexp(is v); argmax_all(); argmin_all();

@@ -125,9 +125,8 @@ pub(super) const ROWS: &[Row] = &[
         }
     }),
     ("nn.functional.normalize", |c| {
-        let (x, p) = (c.x()?, c.float(1, "p", Some(2.0))?);
-        let norm = x.vector_norm(p, &[c.int(2, "dim", Some(1))?], true)?;
-        one(x.div(&norm.maximum_scalar(c.float(3, "eps", Some(1e-12))?)?))
+        let (p, dim) = (c.float(1, "p", Some(2.0))?, c.int(2, "dim", Some(1))?);
+        one(c.x()?.normalize(p, dim, c.float(3, "eps", Some(1e-12))?))
     }),
 ];
 

@@ -139,6 +139,7 @@ impl Lower<'_> {
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Gather { .. } => self.gather(op),
+            OpKind::Scatter { axis } => self.scatter_tile(op, *axis as usize),
             OpKind::Histogram => self.histogram(op),
             OpKind::Dot { .. } => self.dot(op),
             OpKind::For(_) => self.for_loop(op),

@@ -44,6 +44,7 @@ mod random_tests;
 mod reduce;
 mod run;
 mod scan;
+mod scatter;
 #[cfg(test)]
 mod tests;
 mod transpose;

@@ -48,6 +48,7 @@ pub(super) fn is_root(kind: &OpKind) -> bool {
         | OpKind::Reduce { .. }
         | OpKind::Scan { .. }
         | OpKind::Gather { .. }
+        | OpKind::Scatter { .. }
         | OpKind::Histogram
         | OpKind::Dot { .. }
         | OpKind::For(_)

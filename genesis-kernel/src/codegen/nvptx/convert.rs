@@ -105,7 +105,12 @@ impl Lowering<'_> {
     }
 
     /// Reads a whole tile from shared memory.
-    fn load_shared(&mut self, access: &SharedAccess, value: Value, start: u32) -> Vec<Val> {
+    pub(super) fn load_shared(
+        &mut self,
+        access: &SharedAccess,
+        value: Value,
+        start: u32,
+    ) -> Vec<Val> {
         let n: usize = access.groups.iter().map(|group| group.regs.len()).sum();
         let mut registers = vec![None; n];
         for group in 0..access.groups.len() {

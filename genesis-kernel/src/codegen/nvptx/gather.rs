@@ -131,7 +131,7 @@ impl Lowering<'_> {
     }
 
     /// Whether an index is one of the axis, and the index, else 0, as an `i32`.
-    fn place_in_row(&self, index: Val, dtype: DType, extent: u32) -> (Val, Val) {
+    pub(super) fn place_in_row(&self, index: Val, dtype: DType, extent: u32) -> (Val, Val) {
         let e = self.e;
         let narrow = dtype.bits() < 32;
         let wide = match narrow {

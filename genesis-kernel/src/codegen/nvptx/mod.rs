@@ -50,6 +50,7 @@ mod registers;
 mod rematerialize;
 mod rematerialize_rows;
 mod scan;
+mod scatter;
 mod scheduling_barrier;
 mod setup;
 mod strength_reduction;

@@ -23,6 +23,20 @@ fn gathers<T: Element, I: Int, const M: usize, const N: usize, const K: usize>(
     store(z + trans(at), gather(v.trans(), i.trans(), 0));
 }
 
+/// `y[i, index[i, j]] = x[i, j]` and `z[index'[j, i], i] = x'[j, i]`.
+#[kernel]
+fn scatters<T: Element, I: Int, const M: usize, const N: usize>(
+    x: Ptr<T>,
+    index: Ptr<I>,
+    y: PtrMut<T>,
+    z: PtrMut<T>,
+) {
+    let at = arange::<M>().col() * N + arange::<N>().row();
+    let (v, i) = (load(x + at), load(index + at));
+    store(y + at, scatter(v, i, 1));
+    store(z + trans(at), scatter(v.trans(), i.trans(), 0));
+}
+
 /// Whole numbers of a dtype that are all different, as far as it has as many.
 fn different(dtype: DType, n: usize) -> Vec<u8> {
     let number = |i: usize| match dtype {
@@ -313,4 +327,40 @@ fn what_other_blocks_of_a_cluster_hold_is_refused() {
     let error = special.compile(&Target::sm_90a()).unwrap_err().to_string();
     assert!(error.contains("this gathers from the tile of another block of a cluster"), "{error}");
     assert!(error.contains("cluster: 1"), "{error}");
+}
+
+fn check_scatter(dtype: DType, index: DType, [m, n]: [usize; 2]) {
+    let place = |i: usize| (i % n * 5 + i / n * 3) % n;
+    let scalars = (0..m * n).map(|i| Scalar::int(index, place(i) as i64));
+    let raw = scalars.flat_map(|s| s.bits.to_le_bytes()[..index.bytes()].to_vec()).collect();
+    let x = different(dtype, m * n);
+    let args = vec![
+        InterpArg::Buffer(dtype, x.clone()),
+        InterpArg::Buffer(index, raw),
+        written(dtype, m * n),
+        written(dtype, m * n),
+    ];
+    let consts = [m, n].map(|c| c as i64);
+    let memory = everywhere(program_of(&scatters::KERNEL, &[dtype, index], &consts, args));
+    let size = dtype.bytes();
+    let mut expected = vec![0; m * n * size];
+    for i in 0..m * n {
+        let to = i / n * n + place(i);
+        expected[to * size..][..size].copy_from_slice(&x[i * size..][..size]);
+    }
+    assert_eq!(memory[2], expected, "{dtype} by {index}");
+    assert_eq!(memory[3], expected, "{dtype} by {index}, along columns");
+}
+
+#[test]
+fn every_dtype_is_scattered() {
+    for dtype in DType::ALL {
+        check_scatter(dtype, DType::I32, [4, 16]);
+    }
+    for index in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
+        check_scatter(DType::F32, index, [2, 32]);
+    }
+    // More elements than threads, fewer, and an axis that is padded.
+    check_scatter(DType::I64, DType::I32, [1, 4096]);
+    check_scatter(DType::I16, DType::I64, [3, 2]);
 }

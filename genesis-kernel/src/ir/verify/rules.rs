@@ -43,6 +43,7 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::Reduce { axis, combine } => rule.reduce(*axis, *combine),
         OpKind::Scan { axis, combine, .. } => rule.scan(*axis, *combine),
         OpKind::Gather { axis } => rule.gather(*axis),
+        OpKind::Scatter { axis } => rule.scatter(*axis),
         OpKind::Histogram => rule.histogram(),
         OpKind::Dot { precision } => rule.dot(*precision),
         OpKind::Assert { .. } => rule.assert(),
@@ -485,6 +486,17 @@ impl Rule<'_> {
         let fits = at.len() == rank && (0..rank).all(|i| i == axis || from[i] == at[i]);
         ensure!(fits, "an index of shape {} along axis {axis} of {}", index.shape, x.shape);
         self.result_is(x.with_shape(index.shape))
+    }
+
+    fn scatter(&self, axis: u8) -> Check {
+        self.counts(2..=2, 1)?;
+        let (x, index) = (self.any_data(0)?, self.data(1, INT)?);
+        let axis = axis as usize;
+        ensure!(axis < x.shape.rank(), "shape {} has no axis {axis}", x.shape);
+        ensure!(x.shape == index.shape, "an index of shape {} for {}", index.shape, x.shape);
+        let extent = x.shape.extent(axis);
+        ensure!(extent.is_power_of_two(), "scatters along {extent} elements");
+        self.result_is(x)
     }
 
     fn histogram(&self) -> Check {

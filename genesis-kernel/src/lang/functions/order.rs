@@ -130,6 +130,15 @@ pub fn gather<const AXIS: usize, X: Values + GatheredBy<I, AXIS>, I: Values>(
     typed()
 }
 
+/// The tile whose element at an index along an axis is that of `x` where the index stands: `scatter(x, index, 1)`. Along
+/// the axis, whose extent is a power of two, the index has every place once; else what the result holds is not specified.
+pub fn scatter<const AXIS: usize, X: Scannable<AXIS> + Values, I: Values<Element: Int>>(
+    x: X,
+    _index: I,
+) -> X {
+    x
+}
+
 /// A tile whose axes are as many as there are coordinates.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no element at {RANK} coordinates",

@@ -55,6 +55,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::Join
         | OpKind::Split
         | OpKind::Gather { .. }
+        | OpKind::Scatter { .. }
         | OpKind::Histogram
         | OpKind::ViewPtr
         | OpKind::ViewDim(_)

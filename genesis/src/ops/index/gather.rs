@@ -484,15 +484,19 @@ fn masked(
 }
 
 /// The places in `x` of index tensors: they broadcast together, and stand where the first of them
-/// stood, or in front if other axes lie between them.
+/// stood, or in front if other axes lie between them. A tensor without axes takes one element of its axis, as a
+/// number does, and has no say in that.
 #[track_caller]
 fn places_of(x: &Tensor, tensors: &[Option<Named>]) -> Result<Tensor> {
     let at: Vec<usize> = (0..tensors.len()).filter(|&a| tensors[a].is_some()).collect();
     let shapes: Vec<&[usize]> = tensors.iter().flatten().map(|named| named.t.shape()).collect();
     let common = shape::broadcast_shapes("index", &shapes)?;
-    let is_joined = at.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-    let before = if is_joined { at[0] } else { 0 };
     let others: Vec<usize> = (0..x.rank()).filter(|a| !at.contains(a)).collect();
+    let has_axes = |&&a: &&usize| tensors[a].as_ref().is_some_and(|named| named.t.rank() > 0);
+    let before_axis = |axis: Option<&usize>| others.iter().filter(|&a| Some(a) < axis).count();
+    let first = before_axis(at.iter().find(has_axes));
+    let is_joined = first == before_axis(at.iter().rfind(has_axes));
+    let before = if is_joined { first } else { 0 };
     let rank = others.len() + common.len();
     let strides = contiguous_strides(x.shape());
     let mut full: Vec<usize> = others.iter().map(|&a| x.shape()[a]).collect();

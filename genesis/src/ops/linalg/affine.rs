@@ -3,6 +3,7 @@
 use genesis_kernel::kernel::KernelDef;
 
 use super::matmul::{check_product, gradients, is_tf32, product};
+use super::tensor_copies;
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
@@ -251,7 +252,7 @@ impl Op for Affine {
             return self.composed(inputs);
         }
         let kernels = self.epilogue.kernels();
-        product(a, b, &|a, b, c| launch::matmul_bias([a, b, bias], c, kernels))
+        product(a, b, &|a, b, c| tensor_copies::matmul_bias([a, b, bias], c, kernels))
     }
 
     fn saves(&self) -> Saves {

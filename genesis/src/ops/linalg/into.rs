@@ -4,6 +4,7 @@ use genesis_kernel::runtime::Device;
 
 use super::affine::row_bias;
 use super::matmul::is_tf32;
+use super::tensor_copies;
 use crate::error::Result;
 use crate::launch;
 use crate::tensor::Tensor;
@@ -20,7 +21,7 @@ pub(in crate::ops) fn affine_into(
     let Some(bias) = bias else { return add_product(a, b, c, true) };
     if c.device().is_cuda() && !is_tf32(a.dtype()) {
         let operands = [&a.as_batch(), &b.as_batch(), bias];
-        return launch::matmul_bias(operands, &c.as_batch(), row_bias());
+        return tensor_copies::matmul_bias(operands, &c.as_batch(), row_bias());
     }
     launch::cast(&bias.broadcast_to(c.shape())?, c)?;
     add_product(a, b, c, false)
@@ -38,7 +39,7 @@ pub(in crate::ops) fn long_product_into(a: &Tensor, b: &Tensor, c: &Tensor) -> R
     let tf32 = is_tf32(a.dtype());
     let (parts, each) = launch::long_parts(&wide_a, &wide_c);
     if parts == 1 {
-        return launch::matmul(&wide_a, &wide_b, &wide_c, tf32);
+        return tensor_copies::matmul(&wide_a, &wide_b, &wide_c, tf32);
     }
     let (m, k, n) = (a.shape()[0], a.shape()[1], b.shape()[1]);
     let (main, rest) = (parts * each, k - parts * each);
@@ -47,10 +48,10 @@ pub(in crate::ops) fn long_product_into(a: &Tensor, b: &Tensor, c: &Tensor) -> R
     let sums = Tensor::uninitialized(&[sums, m, n], (wide, c.device()))?;
     let of_a = a.narrow(1, 0, main)?.reshape(&[m, parts, each])?.transpose(0, 1)?; // [parts, m, each]
     let of_b = b.narrow(0, 0, main)?.reshape(&[parts, each, n])?;
-    launch::matmul(&of_a, &of_b, &sums.narrow(0, 0, parts)?, tf32)?;
+    tensor_copies::matmul(&of_a, &of_b, &sums.narrow(0, 0, parts)?, tf32)?;
     if rest > 0 {
         let (a, b) = (a.narrow(1, main, rest)?, b.narrow(0, main, rest)?);
-        launch::matmul(&a.as_batch(), &b.as_batch(), &sums.narrow(0, parts, 1)?, tf32)?;
+        tensor_copies::matmul(&a.as_batch(), &b.as_batch(), &sums.narrow(0, parts, 1)?, tf32)?;
     }
     launch::cast(&sums.sum_dims(&[0], true)?, &wide_c)
 }
@@ -66,7 +67,7 @@ pub(in crate::ops) fn add_product(a: &Tensor, b: &Tensor, c: &Tensor, first: boo
     match (c.device(), first) {
         (Device::Cpu, true) => launch::matmul_cpu(a, b, c),
         (Device::Cpu, false) => launch::matmul_add_cpu(a, b, c),
-        (Device::Cuda(_), true) => launch::matmul(a, b, c, tf32),
-        (Device::Cuda(_), false) => launch::matmul_add(a, b, c, tf32),
+        (Device::Cuda(_), true) => tensor_copies::matmul(a, b, c, tf32),
+        (Device::Cuda(_), false) => tensor_copies::matmul_add(a, b, c, tf32),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::tensor_copies;
 use crate::autograd::{SavedTensors, no_grad};
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
@@ -114,13 +115,6 @@ fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
     Ok(Some((a.reshape(&[rows, k])?, b.reshape(&[k, n])?)))
 }
 
-/// Whether tf32 operands are worth a copy in which K is the last axis: tensor cores that read shared memory (those of
-/// Hopper) take no other, and twice as fast as those that take any.
-fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
-    let is_large = crate::shape::product([m, n, k]) >= 1 << 24 && m.min(n) >= 64 && k % 4 == 0;
-    is_large && device.gpu_info().is_ok_and(|info| info.target.features.mma.reads_shared())
-}
-
 /// How a product of tensors of rank 3 is written to a fresh one, which is not empty.
 pub(super) type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
 
@@ -163,7 +157,7 @@ fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, (parts, each): (usize, usize)) -
     let sums = Tensor::uninitialized(&[all, m, n], (wide, c.device()))?;
     let run = |a: &Tensor, b: &Tensor, sums: &Tensor| match c.device() {
         Device::Cpu => launch::matmul_cpu(a, b, sums),
-        Device::Cuda(_) => launch::matmul(a, b, sums, false),
+        Device::Cuda(_) => tensor_copies::matmul(a, b, sums, false),
     };
     let in_order = a.narrow(2, 0, whole)?.unflatten(2, &[parts as i64, each as i64])?;
     let columns = in_order.squeeze_dims(&[0])?.transpose(0, 1)?; // [parts, m, each]
@@ -274,7 +268,7 @@ pub(super) fn full_precision(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
         Device::Cpu => launch::matmul_cpu(a, b, c),
         Device::Cuda(_) if is_of_vector(a, b)? => of_vector(a, b, c),
         Device::Cuda(_) => match launch::parts(a, c) {
-            (1, _) => launch::matmul(a, b, c, false),
+            (1, _) => tensor_copies::matmul(a, b, c, false),
             parts => in_parts(a, b, c, parts),
         },
     }
@@ -291,8 +285,7 @@ impl Op for MatMul {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (a, b) = (inputs[0], inputs[1]);
-        let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
-        if k == 0 {
+        if a.dim(-1)? == 0 {
             let shape = product(a, b, &|_, _, _| Ok(()))?.shape().to_vec();
             return Tensor::zeros(&shape, (a.dtype(), a.device()));
         }
@@ -300,12 +293,8 @@ impl Op for MatMul {
             return product(a, b, &super::matmul_int::matmul);
         }
         let tf32 = is_tf32(a.dtype());
-        let (a, b) = match tf32 && wants_k_last(a.device(), [m, n, k]) {
-            true => (&a.contiguous()?, &b.t()?.contiguous()?.t()?),
-            false => (a, b),
-        };
         product(a, b, &|a, b, c| match a.device() {
-            Device::Cuda(_) if tf32 => launch::matmul(a, b, c, tf32),
+            Device::Cuda(_) if tf32 => tensor_copies::matmul(a, b, c, tf32),
             _ => full_precision(a, b, c),
         })
     }

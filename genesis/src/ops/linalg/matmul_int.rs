@@ -3,13 +3,11 @@
 //! Sums are i32, or as wide as the dtype where that is wider, and wrap, so that those of a narrow dtype are
 //! their low bits: what adding in that dtype would give.
 
-use std::borrow::Cow;
-
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::Device;
 use kernels::matmul_int::matmul_int;
 
+use super::tensor_copies;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{check_pair, wrong_dtype};
@@ -19,10 +17,6 @@ const NAME: &str = "int_mm";
 
 /// Rows and columns of a program's tile.
 const TILE: usize = 32;
-/// Integers of 8 bits that a copy of the copy engine moves at least.
-const GRANULE: usize = 16;
-/// Products of two numbers from which on a copy of the operands is worth its time.
-const MANY: usize = 1 << 21;
 
 impl Tensor {
     /// The product of two matrices of integers of 8 bits, as i32.
@@ -78,9 +72,7 @@ fn is_int8(dtype: DType) -> bool {
 /// `c = a b` of tensors of rank 3; `c` has the operands' dtype, or is i32.
 pub(super) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     if is_int8(a.dtype()) {
-        let turned = b.t()?;
-        let (a, b) = (with_k_last(a, c)?, with_k_last(&turned, c)?);
-        return launch::matmul_int8(&a, &b.t()?, c);
+        return tensor_copies::matmul_int8(a, b, c);
     }
     let wide = match c.dtype() {
         DType::I64 | DType::U64 => c.dtype(),
@@ -91,35 +83,6 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     let tensors = [(a, false), (b, false), (c, true)];
     let consts = [TILE as i64; 2];
     launch::views(&matmul_int::KERNEL, grid, &[c.dtype(), wide], &consts, &tensors, &[])
-}
-
-/// An operand of the product `c` on a GPU, K its last axis, as tensor cores read it fast: K contiguous, in rows of
-/// multiples of 16 bytes, with zeros behind. A small product is not worth the copy.
-fn with_k_last<'t>(t: &'t Tensor, c: &Tensor) -> Result<Cow<'t, Tensor>> {
-    let [batches, rows, k] = [0, 1, 2].map(|axis| t.shape()[axis]);
-    let work = crate::shape::product([c.shape()[1], c.shape()[2], k]);
-    if t.device() == Device::Cpu || work < MANY {
-        return Ok(Cow::Borrowed(t));
-    }
-    let padded = k.next_multiple_of(GRANULE);
-    if padded == k && lies_along_k(t) {
-        return Ok(Cow::Borrowed(t));
-    }
-    let copy = match padded == k {
-        true => Tensor::uninitialized(&[batches, rows, k], (t.dtype(), t.device()))?,
-        false => Tensor::zeros(&[batches, rows, padded], (t.dtype(), t.device()))?,
-    };
-    launch::cast(t, &copy.narrow(2, 0, k)?)?;
-    Ok(Cow::Owned(copy))
-}
-
-/// Whether rows are contiguous and begin at multiples of 16 bytes; an axis of one element begins anywhere.
-fn lies_along_k(t: &Tensor) -> bool {
-    let steps = [0, 1].map(|axis| if t.shape()[axis] <= 1 { 0 } else { t.strides()[axis] });
-    let is_aligned = |step: &i64| step % GRANULE as i64 == 0;
-    t.strides()[2] == 1
-        && steps.iter().all(is_aligned)
-        && t.address().is_multiple_of(GRANULE as u64)
 }
 
 #[cfg(feature = "op-info")]

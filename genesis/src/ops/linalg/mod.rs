@@ -14,6 +14,7 @@ mod products;
 #[cfg(feature = "op-info")]
 mod reference;
 mod spectral;
+mod tensor_copies;
 
 use crate::dispatch::autocast::Precisions;
 #[cfg(feature = "op-info")]

@@ -322,6 +322,32 @@ impl Tensor {
         })
     }
 
+    /// `x / max(|x|, eps)` along `dim`, where `|x|` is the norm of order `p`: rows of length 1.
+    ///
+    /// # Shapes
+    /// Any with the dimension `dim` gives the same shape.
+    /// # Numerics
+    /// 16-bit floats are rounded once, at the end.
+    /// # Errors
+    /// If there is no such dimension, or the dtype is not a float.
+    /// # Source
+    /// `torch.nn.functional.normalize`
+    /// # Examples
+    /// ```
+    /// # use genesis::Tensor;
+    /// let x = Tensor::from_slice(&[3f32, 4.0, 0.0, 5.0], &[2, 2])?;
+    /// assert_eq!(x.normalize(2.0, -1, 1e-12)?.to_vec::<f32>()?, [0.6, 0.8, 0.0, 1.0]);
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn normalize(&self, p: f64, dim: i64, eps: f64) -> Result<Tensor> {
+        let numbers = [p, dim as f64, eps];
+        losses("normalize", &numbers, [self], Reduction::None, |of, n| {
+            let [x] = wide(of)?;
+            x.div(&x.vector_norm(n[0], &[n[1] as i64], true)?.maximum_scalar(n[2])?)
+        })
+    }
+
     /// The norm of order `p` of `x - other + eps` along the last axis.
     ///
     /// # Errors

@@ -18,6 +18,11 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b + 1e-6) * (a - b + 1e-6)).sum::<f64>().sqrt()
 }
 
+/// The root of the sum of squares.
+fn length(row: &[f64]) -> f64 {
+    row.iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
 fn cosine(a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
@@ -202,6 +207,19 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
     )
     .peer("F.cosine_similarity(x[0], x[1], -1)")
     .within(0.1, 3.0),
+    OpInfo::new(
+        "normalize",
+        Family::Softmax,
+        |x| x[0].normalize(2.0, -1, 1e-12),
+        |x| Dense::from_fn(&[3, 5], |at| x[0].at(at) / length(x[0].row(at[0]))),
+        &[&[&[3, 5]]],
+    )
+    .peer("F.normalize(x[0], dim=-1)")
+    .within(0.1, 3.0)
+    .refusing(&[(
+        || cpu(&[3], DType::F32)?.normalize(2.0, 1, 1e-12),
+        "sum: dimension 1 is out of range for shape [3]",
+    )]),
     OpInfo::new(
         "pairwise_distance",
         Family::Softmax,
