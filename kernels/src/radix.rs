@@ -173,6 +173,25 @@ pub fn radix_count<K: Int, const BLOCK: usize>(
     store(counts + ((row * 256 + arange::<256>()) * parts + own), many.to::<i64>());
 }
 
+/// The digit in the low 8 bits. What lies past the end comes last: behind equals, for sorts are stable.
+#[device]
+pub fn digit_of<K: Int, S: Shape>(key: Tile<K, S>, inside: Tile<bool, S>) -> Tile<i32, S> {
+    where_(inside, key.to::<i32>() & 255, 255)
+}
+
+/// Where elements of a tile go in it by their digits, how many elements come before each digit, and how many each has.
+///
+/// Elements are put in order in shared memory first, so that neighbours go to neighbouring addresses: stores of single
+/// elements to 256 places each took 3 times as long.
+#[device]
+pub fn places_in_tile<const BLOCK: usize>(
+    digit: Tile1<i32, BLOCK>,
+) -> (Tile1<i32, BLOCK>, Tile1<i32, 256>, Tile1<i32, 256>) {
+    let (rank, many) = histogram_with_ranks::<256>(digit);
+    let before = cumsum(many, 0) - many;
+    (gather(before, digit, 0) + rank, before, many)
+}
+
 /// Moves the words of each part of a row, of a key in the upper 32 bits and its position, to the places that `starts` and
 /// `offsets` name for their digits, of the 8 bits from `shift`: `starts` of a digit in its row, `[row, digit]`, `offsets`
 /// of a part behind that, `[row, digit, part]`. What `keep` has no bit of is dropped. Rows have less than 2^31 words and
@@ -195,10 +214,10 @@ pub fn radix_scatter_words<const BLOCK: usize>(
     for first in range(own * part, end, BLOCK) {
         let at = arange::<BLOCK>();
         let inside = (first + at).to::<i32>() < end.to::<i32>();
-        let word = load(words + (row * n + first) + at, inside);
-        let digit = where_(inside, (word >> shift).to::<i32>() & 255, -1);
-        let (rank, many) = histogram_with_ranks::<256>(digit);
-        let to = gather(next, digit, 0) + rank;
+        let read = load(words + (row * n + first) + at, inside);
+        let (place, before, many) = places_in_tile(digit_of(read >> shift, inside));
+        let word = scatter(read, place, 0);
+        let to = gather(next - before, (word >> shift).to::<i32>() & 255, 0) + at.to::<i32>();
         store(sorted + row * n + to.to::<i64>(), word & keep, inside);
         next = next + many;
     }
@@ -224,12 +243,14 @@ pub fn radix_scatter<K: Int, I: Int, O: Int, const BLOCK: usize>(
     for first in range(own * part, end, BLOCK) {
         let place = first + arange::<BLOCK>();
         let inside = place < end;
-        let key = load(keys + (row * n + place), inside);
-        let digit = where_(inside, (key >> shift).to::<i32>() & 255, -1);
-        let (rank, many) = histogram_with_ranks::<256>(digit);
-        let to = gather(next, digit, 0) + rank.to::<i64>();
+        let read = load(keys + (row * n + place), inside);
+        let (local, before, many) = places_in_tile(digit_of(read >> shift, inside));
+        let key = scatter(read, local, 0);
+        let digit = (key >> shift).to::<i32>() & 255;
+        let to = gather(next - before.to::<i64>(), digit, 0) + arange::<BLOCK>();
         store(sorted + to, key, inside);
-        store(sorted_at + to, load(at + (row * n + place), inside).to::<O>(), inside);
+        let position = scatter(load(at + (row * n + place), inside).to::<O>(), local, 0);
+        store(sorted_at + to, position, inside);
         next = next + many.to::<i64>();
     }
 }
@@ -280,10 +301,12 @@ macro_rules! values {
                 let at = arange::<BLOCK>();
                 let inside = (first + at).to::<i32>() < end.to::<i32>();
                 let $x = load(x + (row * n + first) + at, inside);
+                let read = ($order - zero) ^ flip;
+                let (place, before, many) = places_in_tile(digit_of(read >> shift, inside));
+                let $x = scatter($x, place, 0);
                 let key = ($order - zero) ^ flip;
-                let digit = where_(inside, (key >> shift).to::<i32>() & 255, -1);
-                let (rank, many) = histogram_with_ranks::<256>(digit);
-                let to = gather(next, digit, 0) + rank;
+                let to = gather(next - before, (key >> shift).to::<i32>() & 255, 0);
+                let to = to + at.to::<i32>();
                 store(sorted + row * n + to.to::<i64>(), $x, inside);
                 next = next + many;
             }
@@ -301,11 +324,10 @@ macro_rules! rows {
         $(#[$doc])*
         ///
         /// All passes of a row of at most `BLOCK` values in one program, which keeps words, of a key of `K` in the
-        /// upper 32 bits and its position, in its part of `words`. Keys are as [`radix_words_of_floats`] makes them.
+        /// upper 32 bits and its position, in registers. Keys are as [`radix_words_of_floats`] makes them.
         #[kernel]
         pub fn $name<T: $bound, K: Int, const BLOCK: usize>(
             x: Ptr<T>,
-            words: PtrMut<i64>,
             order: PtrMut<i64>,
             n: i64,
             zero: K,
@@ -313,7 +335,6 @@ macro_rules! rows {
             passes: i64,
         ) {
             let row = program_id(0) * n;
-            let own = words + program_id(0) * BLOCK;
             let place = arange::<BLOCK>();
             let $x = load(x + (row + place), place < n);
             // What lies past the end comes last: behind equals, for the sort is stable.
@@ -321,10 +342,7 @@ macro_rules! rows {
             let mut word = (key << 32) | place;
             for pass in range(0, passes, 1) {
                 let digit = (word >> (pass * 8 + 32)).to::<i32>() & 255;
-                let (rank, many) = histogram_with_ranks::<256>(digit);
-                let to = gather(cumsum(many, 0) - many, digit, 0) + rank;
-                store(own + to.to::<i64>(), word);
-                word = load(own + place);
+                word = scatter(word, places_in_tile(digit).0, 0);
             }
             store(order + (row + place), word & 0xffff_ffff, place < n);
         }

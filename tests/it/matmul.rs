@@ -239,3 +239,35 @@ fn integers_wrap_on_every_device() -> genesis::Result<()> {
     }
     Ok(())
 }
+
+/// Operands that tensor copies can't bring are copied for a large product: whatever is odd, transposed, broadcast or an
+/// integer, the result is that of the processor.
+#[test]
+fn odd_operands_are_copied_for_large_products() -> genesis::Result<()> {
+    if gpu("large products of odd extents").is_none() {
+        return Ok(());
+    }
+    let whole = |shape: &[usize], step: usize, dtype: DType, device: Device| {
+        let n: usize = shape.iter().product();
+        let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
+        Tensor::from_f64(&values, shape, (dtype, device))
+    };
+    for (dtype, [m, n, k]) in [(DType::BF16, [335, 577, 701]), (DType::I8, [129, 127, 131])] {
+        for [ta, tb] in LAYOUTS {
+            let of = |device: Device| -> genesis::Result<Tensor> {
+                let a = match ta {
+                    true => whole(&[k, m], 5, dtype, device)?.t()?,
+                    false => whole(&[m, k], 5, dtype, device)?,
+                };
+                let b = match tb {
+                    true => whole(&[n, k], 3, dtype, device)?.t()?,
+                    false => whole(&[k, n], 3, dtype, device)?,
+                };
+                a.to_dtype(dtype)?.matmul(&b)
+            };
+            let [got, want] = [Device::Cuda(0), Device::Cpu].map(of);
+            assert_eq!(got?.to_f64_vec()?, want?.to_f64_vec()?, "{dtype} {ta} {tb}");
+        }
+    }
+    Ok(())
+}

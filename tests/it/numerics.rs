@@ -2,7 +2,7 @@
 //! the answers are PyTorch's.
 
 use genesis::ops::info::{Family, all};
-use genesis::ops::{Conv, ScatterReduce};
+use genesis::ops::{Conv, Index, ScatterReduce};
 use genesis::{DType, Device, Result, Tensor};
 
 use crate::gpu::devices;
@@ -385,6 +385,39 @@ fn what_is_added_at_places_is_rounded_once() -> Result<()> {
     let (x, source) = (of(&[0.1], DType::F16)?, of(&[300.0, 300.0], DType::F16)?);
     let got = x.scatter_reduce(0, &at, &source, ScatterReduce::Prod, true)?.to_f64_vec()?[0];
     assert!((got - 9000.0).abs() < 8.0, "{got}");
+    Ok(())
+}
+
+#[test]
+fn an_index_without_axes_takes_one_element_as_a_number_does() -> Result<()> {
+    let x = Tensor::from_f64(
+        &(0..120).map(f64::from).collect::<Vec<_>>(),
+        &[5, 4, 6],
+        (DType::F32, Device::Cpu),
+    )?;
+    let (one, line) = (of(&[3.0], DType::I64)?.reshape(&[])?, of(&[0.0, -1.0, 2.0], DType::I64)?);
+    let odd = Index::Range(Some(1), None, 2);
+    for (parts, by_number) in [
+        (
+            [Index::Tensor(one.clone()), odd.clone(), Index::Tensor(line.clone())],
+            [Index::At(3), odd.clone(), Index::Tensor(line.clone())],
+        ),
+        (
+            [Index::Tensor(line.clone()), odd.clone(), Index::Tensor(one.clone())],
+            [Index::Tensor(line.clone()), odd.clone(), Index::At(3)],
+        ),
+        (
+            [Index::Tensor(line.clone()), Index::Tensor(one.clone()), Index::Tensor(line.clone())],
+            [Index::Tensor(line.clone()), Index::At(3), Index::Tensor(line.clone())],
+        ),
+    ] {
+        let (got, want) = (x.index(&parts)?, x.index(&by_number)?);
+        assert_eq!(
+            (got.shape(), got.to_vec::<f32>()?),
+            (want.shape(), want.to_vec::<f32>()?),
+            "{parts:?}"
+        );
+    }
     Ok(())
 }
 

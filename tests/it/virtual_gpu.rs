@@ -108,6 +108,7 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "conv::a_gpu_gives_what_the_cpu_does",
             "float8::they_move_like_any_other_dtype",
             "matmul::integers_wrap_on_every_device",
+            "matmul::odd_operands_are_copied_for_large_products",
             "mixed::slots_are_read_before_they_are_written_again",
             "products::integers_in_parts_of_tensors",
             "products::tiles_of_the_language",
