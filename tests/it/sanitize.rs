@@ -489,6 +489,8 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "radix_scatter_floats",
     "radix_scatter_ints",
     "rank_rows",
+    "embedding_bag_bwd",
+    "embedding_bag_dots",
     "embedding_bwd",
     "embedding_bwd_small",
     "embedding_merge",
