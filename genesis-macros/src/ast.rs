@@ -48,7 +48,9 @@ pub(crate) struct Function {
     pub(crate) name: Ident,
     /// Generic parameters in the user's order.
     pub(crate) generics: Vec<Generic>,
+    /// Those of a tuple are parameters of their own.
     pub(crate) params: Vec<Param>,
+    pub(crate) groups: Vec<Group>,
     pub(crate) ret: Option<Typed>,
     pub(crate) body: Block,
     /// `#[kernel(contract)]`
@@ -56,8 +58,10 @@ pub(crate) struct Function {
     /// `unsafe fn`, of a kernel.
     pub(crate) is_unsafe: bool,
     pub(crate) unchecked: Unchecked,
-    /// Names that stand for extents computed from const parameters: `{ BM / 2 }`.
+    /// Names that stand for extents computed from const parameters, `{ BM / 2 }`: first those of the signature.
     pub(crate) computed: Vec<Ident>,
+    /// How many of them the signature has.
+    pub(crate) computed_in_signature: usize,
 }
 
 /// What a body does that nothing checks.
@@ -91,8 +95,16 @@ pub(crate) enum Generic {
 
 pub(crate) struct Param {
     pub(crate) pattern: Pattern,
+    /// The tokens of an `Option`, and what the type in it means.
     pub(crate) typed: Typed,
     pub(crate) place: Place,
+    pub(crate) optional: bool,
+}
+
+/// How a launch is given the parameters: one by one, or some of them as a tuple.
+pub(crate) enum Group {
+    One,
+    Tuple(Vec<Group>),
 }
 
 /// A type as the user wrote it, and what it means.
@@ -123,6 +135,8 @@ pub(crate) enum Type {
 pub(crate) enum Extent {
     Const(Ident),
     Fixed(u32),
+    /// `{ BM / 2 }`
+    Computed(Box<Expr>),
     Any,
 }
 
@@ -131,6 +145,8 @@ pub(crate) enum DType {
     /// The name of a fixed dtype as `DType`'s variant: `F32`.
     Fixed(&'static str),
     Param(Ident),
+    /// `T::Acc`, of the parameter `T`.
+    Sum(Ident),
 }
 
 pub(crate) enum Pattern {
@@ -240,6 +256,14 @@ pub(crate) enum ExprKind {
         otherwise: Option<Block>,
         span: Span,
     },
+    /// `if let Some(x) = value { .. }`
+    IfSome {
+        pattern: Pattern,
+        value: Box<Expr>,
+        then: Block,
+        otherwise: Option<Block>,
+        span: Span,
+    },
     Block(Block),
     Print {
         format: String,
@@ -281,6 +305,10 @@ pub(crate) enum GenericArg {
         value: Expr,
         tokens: TokenStream,
     },
+    /// What an atomic orders, as a `MemoryOrder` is named.
+    Order(&'static str),
+    /// Among whom, as a `MemoryScope` is named.
+    Scope(&'static str),
     /// `_`, or a shape.
     Other(TokenStream),
 }

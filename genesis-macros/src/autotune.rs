@@ -191,6 +191,11 @@ pub(crate) fn check(autotune: &Autotune, function: &Function) -> Option<syn::Err
             errors.push(syn::Error::new(place, messages::AUTOTUNE_NO_VALUES.render(name)));
         }
     }
+    let optional = function.params.iter().filter(|param| param.optional);
+    for name in optional.filter_map(param_name) {
+        let message = messages::AUTOTUNE_OPTIONAL.render(&name.to_string());
+        errors.push(syn::Error::new(name.span(), message));
+    }
     for entry in &autotune.example {
         if !function.params.iter().any(|param| param_name(param) == Some(&entry.name)) {
             let message = messages::AUTOTUNE_EXAMPLE.render(&entry.name.to_string());

@@ -76,7 +76,10 @@ impl Parser {
         let (pat, typed) = match &local.pat {
             syn::Pat::Type(typed) => {
                 let ty = self.ty(&typed.ty, messages::LET_TYPE);
-                (&*typed.pat, Some(Typed { ty, tokens: typed.ty.to_token_stream() }))
+                (
+                    &*typed.pat,
+                    Some(Typed { ty, tokens: self.type_tokens(typed.ty.to_token_stream()) }),
+                )
             }
             pat => (pat, None),
         };
@@ -386,14 +389,7 @@ impl Parser {
         if let Some(ident) = path.path.get_ident() {
             return self.name(ident);
         }
-        let segments: Vec<&syn::PathSegment> = path.path.segments.iter().collect();
-        if let [owner, name] = segments[..]
-            && let Some(dtype) = self.dtype(&syn::Path::from(owner.ident.clone()))
-        {
-            let dtype = Typed {
-                ty: crate::ast::Type::Scalar(dtype),
-                tokens: owner.ident.to_token_stream(),
-            };
+        if let Some((dtype, name)) = self.dtype_and_name(&path.path) {
             return self.dtype_const(dtype, &name.ident);
         }
         ExprKind::Constant(path.path.clone())
@@ -492,21 +488,49 @@ impl Parser {
     }
 
     fn branch(&mut self, branch: &syn::ExprIf) -> ExprKind {
+        if let syn::Expr::Let(cond) = &*branch.cond {
+            return self.if_some(branch, cond);
+        }
         let cond = Box::new(self.condition(&branch.cond));
         let then = self.block(&branch.then_branch);
         let span = branch.if_token.span;
         let Some((_, otherwise)) = &branch.else_branch else {
             return ExprKind::If { cond, then: statements_only(then), otherwise: None, span };
         };
-        let otherwise = match &**otherwise {
+        let otherwise = Some(self.otherwise(otherwise));
+        ExprKind::If { cond, then, otherwise, span }
+    }
+
+    fn otherwise(&mut self, branch: &syn::Expr) -> Block {
+        match branch {
             syn::Expr::Block(block) => self.block(&block.block),
             chained => {
                 let value = self.expr(chained);
                 let span = chained.span();
                 Block { stmts: Vec::new(), value: Some(Box::new(value)), span }
             }
+        }
+    }
+
+    /// `if let Some(x) = value { .. } else { .. }`
+    fn if_some(&mut self, branch: &syn::ExprIf, cond: &syn::ExprLet) -> ExprKind {
+        let inner = match &*cond.pat {
+            syn::Pat::TupleStruct(some) if some.path.is_ident("Some") && some.elems.len() == 1 => {
+                &some.elems[0]
+            }
+            _ => {
+                self.refuse(cond, messages::IF_LET);
+                return ExprKind::Refused;
+            }
         };
-        ExprKind::If { cond, then, otherwise: Some(otherwise), span }
+        let value = Box::new(self.expr(&cond.expr));
+        self.scopes.push(BTreeSet::new());
+        let pattern = self.pattern(inner);
+        let then = self.block(&branch.then_branch);
+        self.scopes.pop();
+        let otherwise = branch.else_branch.as_ref().map(|(_, branch)| self.otherwise(branch));
+        let then = if otherwise.is_some() { then } else { statements_only(then) };
+        ExprKind::IfSome { pattern, value, then, otherwise, span: branch.if_token.span }
     }
 }
 

@@ -9,7 +9,7 @@ use syn::spanned::Spanned;
 use crate::ast::{Call, Expr, ExprKind, GenericArg, Place, Type, Typed, generic_args};
 use crate::body::refused;
 use crate::messages;
-use crate::parse::{Kind, Parser};
+use crate::parse::Parser;
 use crate::table::{self, Generics, Signature};
 
 impl Parser {
@@ -101,7 +101,10 @@ impl Parser {
         if !self.check_generics(signature, name, generics) {
             return None;
         }
-        let generics = generics.iter().map(|arg| self.generic_arg(arg)).collect();
+        let generics = match signature.generics {
+            Generics::Ordering => self.ordering(name, generics)?,
+            _ => generics.iter().map(|arg| self.generic_arg(arg)).collect(),
+        };
         let mut parsed = Vec::new();
         let mut ok = true;
         for (index, arg) in args.iter().enumerate() {
@@ -117,6 +120,21 @@ impl Parser {
             return None;
         }
         ok.then(|| Call { name: name.clone(), generics, args: parsed, parens })
+    }
+
+    /// `::<Release, System>`: the order first, and each at most once.
+    fn ordering(
+        &mut self,
+        name: &Ident,
+        generics: &[syn::GenericArgument],
+    ) -> Option<Vec<GenericArg>> {
+        let args: Vec<GenericArg> = generics.iter().filter_map(ordering_word).collect();
+        let is_right = args.len() == generics.len()
+            && matches!(args[..], [] | [_] | [GenericArg::Order(_), GenericArg::Scope(_)]);
+        if !is_right {
+            self.refuse_named(name, messages::ATOMIC_ORDERING, &name.to_string());
+        }
+        is_right.then_some(args)
     }
 
     fn check_generics(
@@ -160,7 +178,7 @@ impl Parser {
             return refused(arg);
         }
         match signature.args[index] {
-            "coordinates" => self.coordinates(arg),
+            "coordinates" | "extents" | "strides" | "steps" => self.coordinates(arg),
             "order" => self.permutation(arg),
             "n" => self.divisor(arg),
             _ => self.expr(arg),
@@ -248,16 +266,13 @@ impl Parser {
 
     /// `T::from(x)`, if it is one.
     fn dtype_from(&mut self, path: &syn::ExprPath, call: &syn::ExprCall) -> Option<ExprKind> {
-        let segments: Vec<&syn::PathSegment> = path.path.segments.iter().collect();
-        let [owner, name] = segments[..] else { return None };
-        let dtype = self.dtype(&syn::Path::from(owner.ident.clone()))?;
+        let (dtype, name) = self.dtype_and_name(&path.path)?;
         let (text, mut args) = (name.ident.to_string(), call.args.iter());
         let (Some(arg), None, "from") = (args.next(), args.next(), text.as_str()) else {
             self.refuse_named(&path.path, messages::DTYPE_CALL, &text);
             return Some(ExprKind::Refused);
         };
         let value = Box::new(self.expr(arg));
-        let dtype = Typed { ty: Type::Scalar(dtype), tokens: owner.ident.to_token_stream() };
         Some(ExprKind::From { dtype, value, span: name.ident.span() })
     }
 
@@ -290,21 +305,11 @@ impl Parser {
             }
             syn::GenericArgument::Type(syn::Type::Infer(_)) => GenericArg::Other(tokens),
             syn::GenericArgument::Const(expr) => {
-                let is_computed = self.mentions_const(expr);
-                if is_computed && self.kind == Kind::Device {
-                    self.refuse(expr, messages::CONST_EXPR);
-                    return GenericArg::Other(quote!(_));
-                }
-                let value = match expr {
-                    syn::Expr::Block(block) => match &block.block.stmts[..] {
-                        [syn::Stmt::Expr(inner, None)] => self.expr(inner),
-                        _ => self.expr(expr),
-                    },
-                    _ => self.expr(expr),
+                let tokens = match self.mentions_const(expr) {
+                    true => self.computed(expr).into_token_stream(),
+                    false => tokens,
                 };
-                let tokens =
-                    if is_computed { self.computed(expr).into_token_stream() } else { tokens };
-                GenericArg::Const { value, tokens }
+                GenericArg::Const { value: self.const_value(expr), tokens }
             }
             other => {
                 self.refuse(other, messages::GENERIC_ARG);
@@ -315,7 +320,7 @@ impl Parser {
 
     /// A const parameter that stands for an expression of others, which stable Rust can't have in a type: rustc
     /// checks the body for every value of it, and the front end knows the one that it has.
-    fn computed(&mut self, expr: &syn::Expr) -> Ident {
+    pub(crate) fn computed(&mut self, expr: &syn::Expr) -> Ident {
         let mut name = "extent".to_owned();
         name_of_tokens(expr.to_token_stream(), &mut name);
         let ident = Ident::new(&name, expr.span());
@@ -323,6 +328,17 @@ impl Parser {
             self.computed.push(ident.clone());
         }
         ident
+    }
+
+    /// The value of a const argument: `BM`, `{ BM / 2 }`.
+    pub(crate) fn const_value(&mut self, expr: &syn::Expr) -> Expr {
+        match expr {
+            syn::Expr::Block(block) => match &block.block.stmts[..] {
+                [syn::Stmt::Expr(inner, None)] => self.expr(inner),
+                _ => self.expr(expr),
+            },
+            _ => self.expr(expr),
+        }
     }
 
     fn path_generic(&mut self, path: &syn::Path, tokens: TokenStream) -> GenericArg {
@@ -343,7 +359,7 @@ impl Parser {
     }
 
     /// Whether a const expression uses a const parameter in a way stable Rust refuses.
-    fn mentions_const(&self, expr: &syn::Expr) -> bool {
+    pub(crate) fn mentions_const(&self, expr: &syn::Expr) -> bool {
         let is_lone = match expr {
             syn::Expr::Block(block) => {
                 matches!(&block.block.stmts[..], [syn::Stmt::Expr(syn::Expr::Path(_), None)])
@@ -439,6 +455,14 @@ impl Parser {
         let is_static = name == "static_assert";
         ExprKind::Assert { cond, message, span: mac.path.span(), is_static }
     }
+}
+
+/// An order or a scope of atomics.
+fn ordering_word(arg: &syn::GenericArgument) -> Option<GenericArg> {
+    let syn::GenericArgument::Type(syn::Type::Path(path)) = arg else { return None };
+    let of = |names: [&'static str; 4]| names.into_iter().find(|name| path.path.is_ident(name));
+    let order = of(table::ORDERS).map(GenericArg::Order);
+    order.or_else(|| of(table::SCOPES).map(GenericArg::Scope))
 }
 
 /// The number of `pack = 2`.

@@ -10,8 +10,26 @@ use crate::ast::{
 };
 use crate::{shadow, table};
 
-/// The function as an expression of type `FnAst`.
+/// The constant that says of a kernel's optional parameter whether it is there, as the compiler of kernels knows it. No
+/// name of the user's has a dot.
+pub(crate) fn presence(param: &Param) -> Option<String> {
+    match &param.pattern {
+        Pattern::Name { ident, .. } if param.optional => Some(format!("{ident}.is_some")),
+        _ => None,
+    }
+}
+
+/// The kernel as an expression of type `FnAst`.
+pub(crate) fn kernel(function: &Function) -> TokenStream {
+    with_consts(function, function.params.iter().filter_map(presence).collect())
+}
+
+/// The device function as an expression of type `FnAst`.
 pub(crate) fn function(function: &Function) -> TokenStream {
+    with_consts(function, Vec::new())
+}
+
+fn with_consts(function: &Function, more: Vec<String>) -> TokenStream {
     let name = function.name.to_string();
     let span = place(Place::token(function.name.span()));
     let doc = &function.doc;
@@ -20,6 +38,7 @@ pub(crate) fn function(function: &Function) -> TokenStream {
         Generic::Const { name, .. } => Some(name.to_string()),
         _ => None,
     });
+    let consts = consts.chain(more);
     let params = function.params.iter().map(param);
     let body = block(&function.body);
     let contract = function.contract;
@@ -62,8 +81,11 @@ fn dtype_param(generic: &Generic) -> Option<TokenStream> {
 
 fn param(param: &Param) -> TokenStream {
     let (span, pattern, ty) = (place(param.place), pattern(&param.pattern), ty(&param.typed.ty));
+    let optional = param.optional;
     quote! {
-        ::genesis_kernel::front::ast::ParamAst { span: #span, pattern: &#pattern, ty: #ty }
+        ::genesis_kernel::front::ast::ParamAst {
+            span: #span, pattern: &#pattern, ty: #ty, optional: #optional,
+        }
     }
 }
 
@@ -89,6 +111,10 @@ fn dtype(dtype: &DType) -> TokenStream {
         DType::Param(name) => {
             let name = name.to_string();
             quote!(::genesis_kernel::front::ast::DTypeAst::Param(#name))
+        }
+        DType::Sum(name) => {
+            let name = name.to_string();
+            quote!(::genesis_kernel::front::ast::DTypeAst::Sum(#name))
         }
     }
 }
@@ -131,6 +157,10 @@ fn extent(extent: &Extent) -> TokenStream {
             quote!(Const(#name))
         }
         Extent::Fixed(n) => quote!(Fixed(#n)),
+        Extent::Computed(value) => {
+            let value = expr(value);
+            quote!(Computed(&#value))
+        }
         Extent::Any => quote!(Any),
     };
     quote!(::genesis_kernel::front::ast::ExtentAst::#body)
@@ -291,6 +321,15 @@ fn kind(kind: &ExprKind) -> TokenStream {
             quote!(Field(&#base, #index))
         }
         ExprKind::If { cond, then, otherwise, .. } => branch(cond, then, otherwise.as_ref()),
+        ExprKind::IfSome { pattern: inner, value, then, otherwise, .. } => {
+            let (inner, value, then) = (pattern(inner), expr(value), block(then));
+            let otherwise = optional_block(otherwise.as_ref());
+            quote! {
+                IfSome {
+                    pattern: &#inner, value: &#value, then: &#then, otherwise: #otherwise,
+                }
+            }
+        }
         ExprKind::Block(body) => {
             let body = block(body);
             quote!(Block(&#body))
@@ -333,15 +372,18 @@ fn binary(op: Binary, left: &Expr, right: &Expr) -> TokenStream {
 }
 
 fn branch(cond: &Expr, then: &Block, otherwise: Option<&Block>) -> TokenStream {
-    let (cond, then) = (expr(cond), block(then));
-    let otherwise = match otherwise {
-        Some(otherwise) => {
-            let otherwise = block(otherwise);
-            quote!(::core::option::Option::Some(&#otherwise))
+    let (cond, then, otherwise) = (expr(cond), block(then), optional_block(otherwise));
+    quote!(If { cond: &#cond, then: &#then, otherwise: #otherwise })
+}
+
+fn optional_block(value: Option<&Block>) -> TokenStream {
+    match value {
+        Some(value) => {
+            let value = block(value);
+            quote!(::core::option::Option::Some(&#value))
         }
         None => quote!(::core::option::Option::None),
-    };
-    quote!(If { cond: &#cond, then: &#then, otherwise: #otherwise })
+    }
 }
 
 fn call_kind(kind: &ExprKind) -> TokenStream {
@@ -423,6 +465,14 @@ fn generics(args: &[GenericArg]) -> TokenStream {
         GenericArg::Const { value, .. } => {
             let value = expr(value);
             quote!(::genesis_kernel::front::ast::GenericAst::Const(&#value))
+        }
+        GenericArg::Order(name) => {
+            let name = Ident::new(name, Span::call_site());
+            quote!(::genesis_kernel::front::ast::GenericAst::Order(::genesis_kernel::ir::MemoryOrder::#name))
+        }
+        GenericArg::Scope(name) => {
+            let name = Ident::new(name, Span::call_site());
+            quote!(::genesis_kernel::front::ast::GenericAst::Scope(::genesis_kernel::ir::MemoryScope::#name))
         }
         GenericArg::Other(_) => quote! {
             ::genesis_kernel::front::ast::GenericAst::Type(

@@ -1,9 +1,9 @@
 //! What the macros leave in the program: a module for a kernel, a unit struct for a device function.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 
-use crate::ast::{DType, Function, Generic, Param, Type, Unchecked};
+use crate::ast::{DType, Function, Generic, Group, Param, Pattern, Type, Unchecked};
 use crate::autotune::{self, Autotune};
 use crate::{describe, shadow};
 
@@ -13,6 +13,7 @@ pub(crate) fn kernel(function: &Function, tuning: Option<&Autotune>, refused: bo
     let (name, vis, docs, attrs) = (&function.name, &function.vis, &function.docs, &function.attrs);
     let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
     let consts = consts_struct(function);
+    let present = present_struct(function);
     let specialize = specialize(function);
     let launch = launch(function);
     let tuning = tuning.filter(|_| !refused);
@@ -46,6 +47,7 @@ pub(crate) fn kernel(function: &Function, tuning: Option<&Autotune>, refused: bo
             pub static KERNEL: ::genesis_kernel::kernel::KernelDef =
                 ::genesis_kernel::kernel::KernelDef::new(&AST)#with_tuning;
             #consts
+            #present
             #specialize
             #launch
             #tuned
@@ -65,14 +67,16 @@ fn empty_body(function: &Function) -> TokenStream {
         name: function.name.clone(),
         generics: function.generics.clone(),
         params: Vec::new(),
+        groups: Vec::new(),
         ret: None,
         body: crate::ast::Block { stmts: Vec::new(), value: None, span: Span::call_site() },
         contract: false,
         is_unsafe: function.is_unsafe,
         unchecked: Unchecked::default(),
         computed: Vec::new(),
+        computed_in_signature: 0,
     };
-    let (name, ast) = (&function.name, describe::function(&empty));
+    let (name, ast) = (&function.name, describe::kernel(&empty));
     quote! {
         const _: () = {
             impl ::genesis_kernel::lang::Described for self::#name::Body {
@@ -84,12 +88,9 @@ fn empty_body(function: &Function) -> TokenStream {
 
 /// The description and the body to type-check, where the user's names mean what they meant.
 fn kernel_body(function: &Function) -> TokenStream {
-    let (name, ast) = (&function.name, describe::function(function));
+    let (name, ast) = (&function.name, describe::kernel(function));
     let lints = lints(function);
-    let generics = shadow::generics(&function.generics);
-    let computed = function.computed.iter().map(|name| quote!(const #name: usize));
-    let generics = generics.into_iter().chain(generics_end(function));
-    let generics: TokenStream = generics.chain(quote!(#(#computed),*)).collect();
+    let generics = with_computed(&function.generics, &function.computed);
     let params = shadow::params(&function.params);
     let body = shadow::block(&function.body);
     let callees = callees(function);
@@ -106,10 +107,11 @@ fn kernel_body(function: &Function) -> TokenStream {
     }
 }
 
-/// A comma where more generic parameters follow those of a function.
-fn generics_end(function: &Function) -> TokenStream {
-    let is_followed = !function.generics.is_empty() && !function.computed.is_empty();
-    if is_followed { quote!(,) } else { TokenStream::new() }
+/// Generic parameters, with one for each extent that is computed.
+fn with_computed(generics: &[Generic], computed: &[Ident]) -> TokenStream {
+    let (own, computed) = (shadow::generics(generics), computed.iter());
+    let comma = (!own.is_empty()).then(|| quote!(,));
+    quote!(#own #comma #(const #computed: usize),*)
 }
 
 /// Lints that make no sense of a body that is only type-checked.
@@ -164,17 +166,49 @@ fn dtypes(function: &Function) -> impl Iterator<Item = (&Ident, &Ident)> {
     })
 }
 
-/// The dtypes and constants of a launch, as slices.
-fn specialization(function: &Function) -> (TokenStream, TokenStream) {
+/// The dtypes and constants of a launch, as slices: last of all which optional parameters are there.
+fn specialization(function: &Function, present: &[TokenStream]) -> (TokenStream, TokenStream) {
     let dtypes = dtypes(function)
         .map(|(name, _)| quote!(<#name as ::genesis_kernel::runtime::HostElement>::DTYPE));
     let consts = consts(function).map(|name| quote!(consts.#name as i64));
-    (quote!(&[#(#dtypes),*]), quote!(&[#(#consts),*]))
+    let present = present.iter().map(|present| quote!(i64::from(#present)));
+    (quote!(&[#(#dtypes),*]), quote!(&[#(#consts,)* #(#present),*]))
+}
+
+/// The optional parameters that have a name.
+fn optional_names(function: &Function) -> Vec<&Ident> {
+    let named = function.params.iter().filter(|param| describe::presence(param).is_some());
+    let names = named.filter_map(|param| match &param.pattern {
+        Pattern::Name { ident, .. } => Some(ident),
+        Pattern::Wild(_) | Pattern::Tuple(_) => None,
+    });
+    names.collect()
+}
+
+/// Which of its optional parameters a kernel is to be specialised with.
+fn present_struct(function: &Function) -> Option<TokenStream> {
+    let names = optional_names(function);
+    let fields = names.iter().map(|name| {
+        let doc = format!("Whether `{name}` is there.");
+        quote!(#[doc = #doc] pub #name: bool)
+    });
+    (!names.is_empty()).then(|| {
+        quote! {
+            /// Which optional parameters are there.
+            #[derive(Clone, Copy, Debug, Default)]
+            pub struct Present {
+                #(#fields,)*
+            }
+        }
+    })
 }
 
 fn specialize(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
-    let (dtypes, consts) = specialization(function);
+    let names = optional_names(function);
+    let present: Vec<TokenStream> = names.iter().map(|name| quote!(present.#name)).collect();
+    let (dtypes, consts) = specialization(function, &present);
+    let present = (!names.is_empty()).then(|| quote!(present: Present,));
     quote! {
         /// The kernel for these dtypes and constants, ready to be compiled, read or interpreted.
         ///
@@ -182,6 +216,7 @@ fn specialize(function: &Function) -> TokenStream {
         /// If the kernel is wrong for them: a diagnostic at the line that is.
         pub fn specialize<#generics>(
             consts: Consts,
+            #present
             hints: &::genesis_kernel::kernel::Hints,
         ) -> ::core::result::Result<
             ::genesis_kernel::kernel::Specialized,
@@ -195,8 +230,8 @@ fn specialize(function: &Function) -> TokenStream {
 
 fn launch(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
-    let (dtypes, consts) = specialization(function);
     let (types, values) = (argument_types(function), argument_values(function));
+    let (dtypes, consts) = specialization(function, &presences(function));
     let safety = safety(function);
     let (doc, qualifier) = (safety.doc(), safety.qualifier());
     let call = match safety {
@@ -229,7 +264,7 @@ fn launch(function: &Function) -> TokenStream {
 /// What `#[autotune]` adds to the module: its content, and a launch that chooses.
 fn tuned(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
-    let (dtypes, _) = specialization(function);
+    let (dtypes, _) = specialization(function, &[]);
     let (types, values) = (argument_types(function), argument_values(function));
     let safety = safety(function);
     let (doc, qualifier) = (safety.doc(), safety.qualifier());
@@ -261,16 +296,58 @@ fn tuned(function: &Function) -> TokenStream {
 }
 
 fn argument_types(function: &Function) -> TokenStream {
-    let types = function.params.iter().map(argument_type);
+    let mut params = function.params.iter();
+    let types = function.groups.iter().map(|group| group_type(group, &mut params));
     quote!(#(#types,)*)
 }
 
+fn group_type<'p>(group: &Group, params: &mut impl Iterator<Item = &'p Param>) -> TokenStream {
+    match group {
+        Group::One => params.next().map(argument_type).unwrap_or_default(),
+        Group::Tuple(parts) => {
+            let types: Vec<_> = parts.iter().map(|part| group_type(part, &mut *params)).collect();
+            quote!((#(#types,)*))
+        }
+    }
+}
+
+/// Where the argument of each parameter is among those of a launch: `args.0`, `args.1.0`.
+fn argument_places(function: &Function) -> Vec<TokenStream> {
+    fn add(group: &Group, place: TokenStream, places: &mut Vec<TokenStream>) {
+        match group {
+            Group::One => places.push(place),
+            Group::Tuple(parts) => {
+                for (index, part) in parts.iter().enumerate() {
+                    let index = syn::Index::from(index);
+                    add(part, quote!(#place.#index), places);
+                }
+            }
+        }
+    }
+    let mut places = Vec::new();
+    for (index, group) in function.groups.iter().enumerate() {
+        let index = syn::Index::from(index);
+        add(group, quote!(args.#index), &mut places);
+    }
+    places
+}
+
 fn argument_values(function: &Function) -> Vec<TokenStream> {
-    let value = |(index, param)| {
-        let (index, trait_name) = (syn::Index::from(index), argument_trait(param));
-        quote!(::genesis_kernel::runtime::#trait_name::as_arg(&args.#index))
+    let value = |(param, place): (&Param, TokenStream)| {
+        let trait_name = argument_trait(param);
+        quote!(::genesis_kernel::runtime::#trait_name::as_arg(&#place))
     };
-    function.params.iter().enumerate().map(value).collect()
+    function.params.iter().zip(argument_places(function)).map(value).collect()
+}
+
+/// Whether each optional parameter that has a name is given.
+fn presences(function: &Function) -> Vec<TokenStream> {
+    let is_there = |(param, place): (&Param, TokenStream)| {
+        describe::presence(param)?;
+        let trait_name = argument_trait(param);
+        Some(quote!(::genesis_kernel::runtime::#trait_name::is_there(&#place)))
+    };
+    function.params.iter().zip(argument_places(function)).filter_map(is_there).collect()
 }
 
 /// Whether a launch is safe, and else why not.
@@ -362,7 +439,11 @@ fn argument_trait(param: &Param) -> Ident {
         Type::View { mutable: true, .. } => "AsViewMut",
         _ => "AsScalar",
     };
-    Ident::new(name, Span::call_site())
+    let name = match param.optional {
+        true => name.replacen("As", "AsOptional", 1),
+        false => name.to_owned(),
+    };
+    Ident::new(&name, Span::call_site())
 }
 
 fn argument_type(param: &Param) -> TokenStream {
@@ -383,6 +464,7 @@ fn argument_type(param: &Param) -> TokenStream {
 fn rust_type(dtype: &DType) -> TokenStream {
     match dtype {
         DType::Param(name) => name.to_token_stream(),
+        DType::Sum(name) => quote!(#name::Acc),
         DType::Fixed(variant) => {
             let name = Ident::new(&variant.to_lowercase(), Span::call_site());
             match *variant {
@@ -402,7 +484,8 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     let lints = lints(function);
     let called = called_shapes(function);
     let (params, ret) = (shadow::device_params(&function.params, &called), &function.ret);
-    let generics = shadow::generics(&function.generics);
+    let in_signature = &function.computed[..function.computed_in_signature];
+    let generics = with_computed(&function.generics, in_signature);
     let ret = ret.as_ref().map(|ret| shadow::device_result(&ret.tokens, &called));
     let ret = ret.map(|ty| quote!(-> #ty));
     let body = (!refused).then(|| device_body(function));
@@ -462,7 +545,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
 /// The body of a device function, to be type-checked.
 fn device_body(function: &Function) -> TokenStream {
     let (name, lints) = (&function.name, lints(function));
-    let generics = shadow::generics(&but_shapes(function));
+    let generics = with_computed(&but_shapes(function), &function.computed);
     let shapes = shadow::any_shapes(&shapes(function));
     let (params, body) = (shadow::params(&function.params), shadow::block(&function.body));
     let ret = function.ret.as_ref().map(|typed| {
@@ -509,12 +592,14 @@ fn without_body(function: &Function) -> Function {
         name: function.name.clone(),
         generics: Vec::new(),
         params: Vec::new(),
+        groups: Vec::new(),
         ret: None,
         body: crate::ast::Block { stmts: Vec::new(), value: None, span: Span::call_site() },
         contract: false,
         is_unsafe: function.is_unsafe,
         unchecked: Unchecked::default(),
         computed: Vec::new(),
+        computed_in_signature: 0,
     }
 }
 
@@ -526,6 +611,10 @@ fn combine(function: &Function) -> Option<TokenStream> {
         return None;
     }
     let (name, ty) = (&function.name, shadow::of_scalars(&ret.tokens, &shapes(function)));
+    // What is computed is no scalar, and elements are.
+    if function.computed_in_signature > 0 {
+        return None;
+    }
     let others = but_shapes(function);
     let mentioned = |generic: &Generic| {
         let (Generic::DType { name, .. }
@@ -540,10 +629,20 @@ fn combine(function: &Function) -> Option<TokenStream> {
     Some(quote!(impl<#generics> ::genesis_kernel::lang::Combine<#ty> for #name {}))
 }
 
+/// Whether a type says what a parameter is: `T` and `Tile<T, S>` do, `T::Acc` does not.
 fn mentions(tokens: TokenStream, name: &Ident) -> bool {
-    tokens.into_iter().any(|token| match token {
-        proc_macro2::TokenTree::Ident(ident) => ident == *name,
-        proc_macro2::TokenTree::Group(group) => mentions(group.stream(), name),
-        _ => false,
-    })
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_path =
+            matches!(tokens.peek(), Some(TokenTree::Punct(punct)) if punct.as_char() == ':');
+        let is_there = match token {
+            TokenTree::Ident(ident) => ident == *name && !is_path,
+            TokenTree::Group(group) => mentions(group.stream(), name),
+            _ => false,
+        };
+        if is_there {
+            return true;
+        }
+    }
+    false
 }

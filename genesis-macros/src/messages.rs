@@ -54,10 +54,13 @@ messages! {
     BOUND_MANY: "one bound is enough", "`Float` and `Int` include `Number`, and `Number` includes `Element`";
     SHAPE_IN_KERNEL: "a kernel has no shape parameters", "take extents as `const N: usize`; `S: Shape` is for device functions";
     CONST_NOT_USIZE: "a constant of a kernel is a `usize` or a `bool`", "write `const N: usize`, which is an `i64` where it stands in an expression, or `const CAUSAL: bool`";
-    PARAM_PATTERN: "a kernel's parameter is a name", "take the parts apart with `let` in the body";
-    PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`";
+    PARAM_PATTERN: "a kernel's parameter is a name, or a tuple of names", "take the parts apart with `let` in the body";
+    PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, `Option`s of these, and tuples";
     PARAM_TYPE_DEVICE: "a device function can't take or give this type", "types are scalars, `Tile<T, S>` and its short forms, `Ptr`, `PtrMut`, `View`, `ViewMut`, and tuples of these";
     USIZE_PARAM: "`@` is not a dtype", "indices and lengths are `i64`";
+    OPTION_OF: "what is optional is a scalar, a pointer or a view", "write `Option<View<T, 2>>`; of a tuple, make its parts optional";
+    AUTOTUNE_OPTIONAL: "a kernel with the optional parameter `@` is not autotuned", "launch it with constants of your own, or write a kernel for each case";
+    TUPLE_PARAM: "this pattern has other parts than its type", "write a name, or one name for each part";
     TILE_PARAM: "a kernel can't take a tile", "take a `Ptr<T>` or a `View<T, RANK>` and load from it; tiles are for device functions";
     LET_TYPE: "this type has no place in a kernel", "leave it out: rustc finds it; or write a scalar or a tile type";
     RANK: "the rank of a view is a number from 1 to 5", "write it as a literal: `View<T, 2>`";
@@ -103,9 +106,9 @@ messages! {
     ASYNC: "`@` is not part of the kernel language", "loads run ahead by themselves: `range(..).stages(n)`";
     UNSAFE: "`unsafe` is not needed in a kernel", "the launch is what is `unsafe` where a kernel takes pointers";
     UNSAFE_DEVICE: "a device function can't be `unsafe`", "remove the word; a kernel that calls what nothing checks is declared `unsafe fn`, and its launch is `unsafe`";
-    IF_LET: "`let` in a condition is not part of the kernel language", "write `if` with a `bool`";
+    IF_LET: "`let` in a condition takes an optional parameter apart, and is all of the condition", "write `if let Some(x) = x { .. } else { .. }`, or `if` with a `bool`";
     REPEAT: "`[x; n]` is not part of the kernel language", "make a tile with `full::<f32, N>(x)`";
-    ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)`, `element(x, [i, j])` and `permute(x, [1, 0])`";
+    ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)`, `view.subview([i, j], [m, n])`, `view_of(ptr, [m, n], [n, 1])`, `element(x, [i, j])` and `permute(x, [1, 0])`";
     EXPRESSION: "this is not part of the kernel language", "see the list of the language's functions in the documentation of `genesis_kernel::lang`";
     FIELD: "values in a kernel have no named fields", "parts of a tuple are `.0` and `.1`; extents of a view are `view.dim(0)`";
     MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!`, `static_assert!` and `inline_asm!`";
@@ -119,9 +122,9 @@ messages! {
     LITERAL_METHOD: "a literal has no dtype yet", "give it one: `1.0_f32`";
 
     // Calls.
-    METHOD: "values in a kernel have no method `@`", "the methods are `to`, `row`, `col`, `expand_dims`, `squeeze`, `trans`, `permute`, `reshape`, `broadcast_to`, and of views `dim`, `stride`, `ptr`, `load`, `store`; all else is a function: `sqrt(x)`";
+    METHOD: "values in a kernel have no method `@`", "the methods are `to`, `row`, `col`, `expand_dims`, `squeeze`, `trans`, `permute`, `reshape`, `broadcast_to`, of an `Option` `is_some` and `is_none`, and of views `dim`, `stride`, `ptr`, `load`, `store`, `subview`; all else is a function: `sqrt(x)`";
     FUNCTION_AS_VALUE: "`@` is a function, not a value", "call it, or choose another name for a variable that is not declared yet";
-    COORDINATES: "coordinates are a list", "write them in brackets: `[i, j]`";
+    COORDINATES: "coordinates, extents and strides are lists", "write them in brackets: `[i, j]`";
     DTYPE_CALL: "dtypes have one function, `from`", "write `T::from(x)`";
     ARG_COUNT: "@", "look at its documentation: `genesis_kernel::lang`";
     AXIS: "an axis is a number known at compile time", "write a literal from 0 to 4: `sum(x, 1)`";
@@ -137,9 +140,9 @@ messages! {
     DTYPE_MISSING: "`@` needs a dtype", "write it as `::<..>`: `@::<f32>`";
     ARANGE: "`arange` needs one extent", "write `arange::<BLOCK>()`; for two axes, `.row()` and `.col()` add unit axes";
     ONE_EXTENT: "`@` needs one extent", "write it as `::<..>`: `@::<16>`";
+    ATOMIC_ORDERING: "an atomic has an order and a scope, and nothing else, in `::<..>`", "write one of `Relaxed`, `Acquire`, `Release` and `AcqRel`, then one of `Block`, `Cluster`, `Gpu` and `System`, or either alone: `@::<Release, System>(..)`";
     NO_GENERICS: "`@` takes no `::<..>`", "leave it out";
     RANK_LIMIT: "a tile has at most 5 axes", "merge axes with `reshape`";
-    CONST_EXPR: "a device function can't compute with const parameters here", "make it a const parameter of its own and check it: `static_assert!(HALF * 2 == BLOCK, \"..\")`";
     GENERIC_ARG: "this can't stand in `::<..>`", "write a dtype, an extent (`BLOCK`, `128`) or `_`";
     MULTIPLE_OF: "the divisor is a number known at compile time", "write a literal or a const parameter: `multiple_of(x, 16)`";
     ASM_ARGS: "`inline_asm!` needs PTX and constraints as string literals, the inputs, and what the CPU computes", "write `inline_asm!(\"add.u32 $0, $1, $2;\", \"=r,r,r\", x, y, x + y)`";

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::Ident;
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
 use crate::ast::{
-    Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed, Unchecked,
-    generic_args,
+    Block, DType, Expr, ExprKind, Extent, Function, Generic, Group as ParamGroup, Param, Pattern,
+    Place, Stmt, Type, Typed, Unchecked, generic_args,
 };
 use crate::messages::{self, Message};
 use crate::table;
@@ -33,6 +33,8 @@ pub(crate) struct Parser {
     pub(crate) unchecked: Unchecked,
     /// As in [`Function::computed`].
     pub(crate) computed: Vec<Ident>,
+    /// `let`s that make tuples of the parameters that they were taken apart to.
+    tuples: Vec<Stmt>,
     errors: Option<syn::Error>,
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn parse(item: &syn::ItemFn, kind: Kind, contract: bool) -> Parsed {
         depth: 0,
         unchecked: Unchecked::default(),
         computed: Vec::new(),
+        tuples: Vec::new(),
         errors: None,
     };
     let function = parser.function(item, contract);
@@ -80,8 +83,12 @@ impl Parser {
             self.refuse_named(&item.sig.ident, messages::RESERVED_NAME, &name);
         }
         self.generics = self.generic_params(&item.sig.generics);
-        let params = item.sig.inputs.iter().filter_map(|input| self.param(input)).collect();
+        let (mut params, mut groups) = (Vec::new(), Vec::new());
+        for input in &item.sig.inputs {
+            groups.extend(self.param(input, &mut params));
+        }
         let ret = self.return_type(&item.sig.output);
+        let computed_in_signature = self.computed.len();
         let body = self.body(&item.block);
         let (docs, attrs): (Vec<_>, Vec<_>) =
             item.attrs.iter().cloned().partition(|a| a.path().is_ident("doc"));
@@ -93,17 +100,20 @@ impl Parser {
             name: item.sig.ident.clone(),
             generics: self.generics.clone(),
             params,
+            groups,
             ret,
             body,
             contract,
             is_unsafe: self.is_unsafe(&item.sig),
             unchecked: std::mem::take(&mut self.unchecked),
             computed: std::mem::take(&mut self.computed),
+            computed_in_signature,
         }
     }
 
     fn body(&mut self, block: &syn::Block) -> Block {
         let mut body = self.statements(block, true);
+        body.stmts.splice(0..0, self.tuples.drain(..));
         if self.kind == Kind::Kernel
             && let Some(value) = body.value.take()
         {
@@ -207,7 +217,7 @@ impl Parser {
         }
     }
 
-    fn param(&mut self, input: &syn::FnArg) -> Option<Param> {
+    fn param(&mut self, input: &syn::FnArg, params: &mut Vec<Param>) -> Option<ParamGroup> {
         let typed = match input {
             syn::FnArg::Receiver(receiver) => {
                 self.refuse(receiver, messages::SELF_PARAM);
@@ -215,6 +225,14 @@ impl Parser {
             }
             syn::FnArg::Typed(typed) => typed,
         };
+        if let Some(attr) = typed.attrs.first() {
+            self.refuse(attr, messages::ATTRIBUTE);
+        }
+        if let (syn::Type::Tuple(tuple), Kind::Kernel) = (&*typed.ty, self.kind)
+            && tuple.elems.len() > 1
+        {
+            return Some(self.tuple_param(&typed.pat, tuple, params));
+        }
         let pattern = match (&*typed.pat, self.kind) {
             (syn::Pat::Ident(_) | syn::Pat::Wild(_), _) | (_, Kind::Device) => {
                 self.pattern(&typed.pat)
@@ -224,12 +242,70 @@ impl Parser {
                 Pattern::Wild(other.span())
             }
         };
-        if let Some(attr) = typed.attrs.first() {
-            self.refuse(attr, messages::ATTRIBUTE);
+        params.push(self.one_param(pattern, &typed.ty, Place::of(typed)));
+        Some(ParamGroup::One)
+    }
+
+    fn one_param(&mut self, pattern: Pattern, ty: &syn::Type, place: Place) -> Param {
+        let inner = option_of(ty);
+        let parsed = self.param_type(inner.unwrap_or(ty));
+        let is_one = matches!(
+            parsed,
+            Type::Scalar(_) | Type::Ptr { .. } | Type::View { .. } | Type::Inferred
+        );
+        if inner.is_some() && !is_one {
+            self.refuse(ty, messages::OPTION_OF);
         }
-        let ty = self.param_type(&typed.ty);
-        let tokens = typed.ty.to_token_stream();
-        Some(Param { pattern, typed: Typed { ty, tokens }, place: Place::of(typed) })
+        let tokens = self.type_tokens(ty.to_token_stream());
+        Param { pattern, typed: Typed { ty: parsed, tokens }, place, optional: inner.is_some() }
+    }
+
+    /// A tuple of a kernel's: a parameter for each part, of which a `let` makes the tuple where it has a name.
+    fn tuple_param(
+        &mut self,
+        pat: &syn::Pat,
+        tuple: &syn::TypeTuple,
+        params: &mut Vec<Param>,
+    ) -> ParamGroup {
+        let parts: Vec<syn::Pat> = match pat {
+            syn::Pat::Tuple(pats) if pats.elems.len() == tuple.elems.len() => {
+                pats.elems.iter().cloned().collect()
+            }
+            syn::Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
+                let part = |n: usize| Ident::new(&format!("{}_{n}", name.ident), name.ident.span());
+                let parts: Vec<Ident> = (0..tuple.elems.len()).map(part).collect();
+                self.make_tuple(name, &parts);
+                parts.iter().map(|part| syn::parse_quote!(#part)).collect()
+            }
+            other => {
+                if !matches!(other, syn::Pat::Wild(_)) {
+                    self.refuse(other, messages::TUPLE_PARAM);
+                }
+                tuple.elems.iter().map(|_| syn::parse_quote!(_)).collect()
+            }
+        };
+        let groups = parts.iter().zip(&tuple.elems).map(|(pat, ty)| match ty {
+            syn::Type::Tuple(inner) if inner.elems.len() > 1 => {
+                self.tuple_param(pat, inner, params)
+            }
+            ty => {
+                let pattern = self.pattern(pat);
+                params.push(self.one_param(pattern, ty, Place::of(ty)));
+                ParamGroup::One
+            }
+        });
+        ParamGroup::Tuple(groups.collect())
+    }
+
+    /// Notes `let name = (parts..);`, after those of the tuples in it, which are made first.
+    fn make_tuple(&mut self, name: &syn::PatIdent, parts: &[Ident]) {
+        let place = Place::of(name);
+        let parts = parts.iter().map(|part| Expr { place, kind: ExprKind::Local(part.clone()) });
+        let value = Expr { place, kind: ExprKind::Tuple(parts.collect()) };
+        let pattern =
+            Pattern::Name { ident: name.ident.clone(), mutable: name.mutability.is_some() };
+        self.declare(&name.ident);
+        self.tuples.insert(0, Stmt::Let { pattern, typed: None, value, place });
     }
 
     fn param_type(&mut self, ty: &syn::Type) -> Type {
@@ -261,7 +337,7 @@ impl Parser {
             return None;
         }
         let parsed = self.ty(ty, messages::PARAM_TYPE_DEVICE);
-        Some(Typed { ty: parsed, tokens: ty.to_token_stream() })
+        Some(Typed { ty: parsed, tokens: self.type_tokens(ty.to_token_stream()) })
     }
 
     /// A type; `message` is what to say of one that has no place here.
@@ -320,23 +396,44 @@ impl Parser {
         }
     }
 
-    fn tile_type(&self, name: &str, dtype: DType, args: &[syn::GenericArgument]) -> Type {
+    /// A type as rustc can have it: with a name in place of each extent that is computed.
+    pub(crate) fn type_tokens(&mut self, tokens: TokenStream) -> TokenStream {
+        let tokens = tokens.into_iter().map(|token| match token {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                match syn::parse2::<syn::Expr>(TokenTree::Group(group.clone()).into()) {
+                    Ok(expr) if self.mentions_const(&expr) => {
+                        TokenTree::Ident(self.computed(&expr))
+                    }
+                    _ => TokenTree::Group(group),
+                }
+            }
+            TokenTree::Group(group) => {
+                let mut inner = Group::new(group.delimiter(), self.type_tokens(group.stream()));
+                inner.set_span(group.span());
+                TokenTree::Group(inner)
+            }
+            token => token,
+        });
+        tokens.collect()
+    }
+
+    fn tile_type(&mut self, name: &str, dtype: DType, args: &[syn::GenericArgument]) -> Type {
+        if let ("Tile", [syn::GenericArgument::Type(syn::Type::Tuple(shape))]) = (name, args) {
+            return Type::Shaped(dtype, shape.elems.iter().map(|e| self.extent_type(e)).collect());
+        }
         let extents = args.iter().map(|arg| self.extent(arg));
         match (name, args) {
             ("Row", [_]) => {
                 Type::Shaped(dtype, std::iter::once(Extent::Fixed(1)).chain(extents).collect())
             }
             ("Col", [_]) => Type::Shaped(dtype, extents.chain([Extent::Fixed(1)]).collect()),
-            ("Tile", [syn::GenericArgument::Type(syn::Type::Tuple(shape))]) => {
-                Type::Shaped(dtype, shape.elems.iter().map(|elem| self.extent_type(elem)).collect())
-            }
             ("Tile", _) => Type::Tile(dtype),
             _ => Type::Shaped(dtype, extents.collect()),
         }
     }
 
-    /// An extent as a const argument: `BM`, `128`.
-    fn extent(&self, arg: &syn::GenericArgument) -> Extent {
+    /// An extent as a const argument: `BM`, `128`, `{ BM / 2 }`.
+    fn extent(&mut self, arg: &syn::GenericArgument) -> Extent {
         match arg {
             syn::GenericArgument::Type(syn::Type::Path(path)) => match path.path.get_ident() {
                 Some(ident) if self.is_const(ident) => Extent::Const(ident.clone()),
@@ -346,12 +443,15 @@ impl Parser {
                 lit: syn::Lit::Int(int),
                 ..
             })) => int.base10_parse().map_or(Extent::Any, Extent::Fixed),
+            syn::GenericArgument::Const(expr) if self.mentions_const(expr) => {
+                Extent::Computed(Box::new(self.const_value(expr)))
+            }
             _ => Extent::Any,
         }
     }
 
     /// An extent as a type: `Dim<BM>`, `One`.
-    fn extent_type(&self, ty: &syn::Type) -> Extent {
+    fn extent_type(&mut self, ty: &syn::Type) -> Extent {
         let syn::Type::Path(path) = ty else { return Extent::Any };
         let Some(last) = path.path.segments.last() else { return Extent::Any };
         match (last.ident.to_string().as_str(), &generic_args(last)[..]) {
@@ -363,15 +463,31 @@ impl Parser {
 
     /// The dtype a path names, if it names one.
     pub(crate) fn dtype(&self, path: &syn::Path) -> Option<DType> {
-        let ident = path.get_ident()?;
-        let declared = self
-            .generics
-            .iter()
-            .any(|generic| matches!(generic, Generic::DType { name, .. } if name == ident));
-        if declared {
-            return Some(DType::Param(ident.clone()));
+        let is_param = |ident: &Ident| {
+            self.generics.iter().any(|g| matches!(g, Generic::DType { name, .. } if name == ident))
+        };
+        let segments: Vec<&syn::PathSegment> = path.segments.iter().collect();
+        match segments[..] {
+            [owner, acc] if acc.ident == "Acc" && is_param(&owner.ident) => {
+                Some(DType::Sum(owner.ident.clone()))
+            }
+            [one] if is_param(&one.ident) => Some(DType::Param(one.ident.clone())),
+            [_] => table::dtype(&path.get_ident()?.to_string()).map(DType::Fixed),
+            _ => None,
         }
-        table::dtype(&ident.to_string()).map(DType::Fixed)
+    }
+
+    /// The dtype before the last name of a path, and that name: `T` and `ZERO` of `T::ZERO`.
+    pub(crate) fn dtype_and_name<'p>(
+        &self,
+        path: &'p syn::Path,
+    ) -> Option<(Typed, &'p syn::PathSegment)> {
+        let mut owner = path.clone();
+        owner.segments.pop();
+        owner.segments.pop_punct();
+        let dtype = self.dtype(&owner)?;
+        let typed = Typed { ty: Type::Scalar(dtype), tokens: owner.to_token_stream() };
+        Some((typed, path.segments.last()?))
     }
 
     fn dtype_arg(&self, arg: &syn::GenericArgument) -> Option<DType> {
@@ -426,6 +542,17 @@ impl Parser {
     pub(crate) fn is_local(&self, ident: &Ident) -> bool {
         let name = ident.to_string();
         self.scopes.iter().any(|scope| scope.contains(&name))
+    }
+}
+
+/// What is in an `Option`.
+fn option_of(ty: &syn::Type) -> Option<&syn::Type> {
+    let syn::Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
+    let syn::PathArguments::AngleBracketed(args) = &last.arguments else { return None };
+    match args.args.first() {
+        Some(syn::GenericArgument::Type(inner)) if args.args.len() == 1 => Some(inner),
+        _ => None,
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn device_params(params: &[Param], shapes: &[&Ident]) -> TokenStream 
     let params = params.iter().map(|param| {
         let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
         let ty = match (&param.pattern, &param.typed.ty) {
-            (Pattern::Name { .. }, Type::Scalar(_)) => {
+            (Pattern::Name { .. }, Type::Scalar(_)) if !param.optional => {
                 quote!(impl ::genesis_kernel::lang::Argument<#ty>)
             }
             _ => replace_tiles(
@@ -185,9 +185,11 @@ fn stmt(stmt: &Stmt) -> TokenStream {
 /// The value of a `let`: in `let x: T = 0.0` the literal takes a dtype that is a parameter.
 fn typed_value(typed: Option<&Typed>, value: &Expr) -> TokenStream {
     match typed {
-        Some(Typed { ty: Type::Scalar(DType::Param(name)), .. }) if is_untyped_literal(value) => {
+        Some(Typed { ty: Type::Scalar(DType::Param(_) | DType::Sum(_)), tokens })
+            if is_untyped_literal(value) =>
+        {
             let (span, literal) = (value.place.start, operand(value));
-            quote_spanned!(span => ::genesis_kernel::lang::from::<#name, _>(#literal))
+            quote_spanned!(span => ::genesis_kernel::lang::from::<#tokens, _>(#literal))
         }
         _ => expr(value),
     }
@@ -279,6 +281,15 @@ pub(crate) fn expr(value: &Expr) -> TokenStream {
             });
             quote_spanned!(*span => if #cond #then #otherwise)
         }
+        ExprKind::IfSome { pattern: inner, value, then, otherwise, span } => {
+            let (inner, value, then) = (pattern(inner), expr(value), block(then));
+            let otherwise = otherwise.as_ref().map(|otherwise| {
+                let otherwise = block(otherwise);
+                quote_spanned!(*span => else #otherwise)
+            });
+            let some = quote_spanned!(*span => ::core::option::Option::Some);
+            quote_spanned!(*span => if let #some(#inner) = #value #then #otherwise)
+        }
         ExprKind::Block(body) => block(body),
         ExprKind::Refused => quote!(::genesis_kernel::lang::refused()),
         call => call_expr(call),
@@ -350,6 +361,8 @@ fn generic_tokens(arg: &GenericArg) -> TokenStream {
     match arg {
         GenericArg::DType(typed) => typed.tokens.clone(),
         GenericArg::Const { tokens, .. } | GenericArg::Other(tokens) => tokens.clone(),
+        // Nothing is typed by them.
+        GenericArg::Order(_) | GenericArg::Scope(_) => TokenStream::new(),
     }
 }
 
@@ -377,6 +390,7 @@ fn language_generics(kind: Generics, args: &[GenericArg], span: Span) -> Vec<Tok
         (Generics::DTypeExtents, [dtype, extents @ ..]) => {
             vec![generic_tokens(dtype), shape(extents, span)]
         }
+        (Generics::Ordering, _) => Vec::new(),
         (_, args) => args.iter().map(generic_tokens).collect(),
     }
 }
@@ -523,6 +537,13 @@ fn method(receiver: &Expr, call: &Call) -> TokenStream {
             quote_spanned!(receiver.place.start => (#inner))
         }
     };
+    // With all of its arguments a method has another name.
+    let suffix = match signature.args.last() {
+        Some(&"mask") if values.len() == signature.args.len() => "_masked",
+        Some(&"steps") if values.len() == signature.args.len() => "_by",
+        _ => "",
+    };
+    let name = Ident::new(&format!("{name}{suffix}"), span);
     let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
     group.set_span(call.parens);
     quote_spanned!(span => #receiver.#name #generics #group)

@@ -16,6 +16,8 @@ pub(crate) enum Generics {
     OneExtent,
     /// A dtype, then extents: `zeros::<f32, M, N>`.
     DTypeExtents,
+    /// What an atomic orders, and among whom: `atomic_add::<Release, System>`; either may be left out.
+    Ordering,
 }
 
 /// A function or method of the language.
@@ -69,6 +71,10 @@ const fn optional(name: &'static str, args: &'static [&'static str], min: usize)
     Signature { name, args, min, generics: Generics::None }
 }
 
+const fn atomic(name: &'static str, args: &'static [&'static str], min: usize) -> Signature {
+    Signature { name, args, min, generics: Generics::Ordering }
+}
+
 const fn generic(
     name: &'static str,
     generics: Generics,
@@ -106,14 +112,14 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     optional("store", &["ptr", "value", "mask"], 2),
     optional("store_once", &["ptr", "value", "mask"], 2),
     optional("store_kept", &["ptr", "value", "mask"], 2),
-    optional("atomic_add", &["ptr", "value", "mask"], 2),
-    optional("atomic_max", &["ptr", "value", "mask"], 2),
-    optional("atomic_min", &["ptr", "value", "mask"], 2),
-    optional("atomic_and", &["ptr", "value", "mask"], 2),
-    optional("atomic_or", &["ptr", "value", "mask"], 2),
-    optional("atomic_xor", &["ptr", "value", "mask"], 2),
-    optional("atomic_xchg", &["ptr", "value", "mask"], 2),
-    optional("atomic_cas", &["ptr", "expected", "value", "mask"], 3),
+    atomic("atomic_add", &["ptr", "value", "mask"], 2),
+    atomic("atomic_max", &["ptr", "value", "mask"], 2),
+    atomic("atomic_min", &["ptr", "value", "mask"], 2),
+    atomic("atomic_and", &["ptr", "value", "mask"], 2),
+    atomic("atomic_or", &["ptr", "value", "mask"], 2),
+    atomic("atomic_xor", &["ptr", "value", "mask"], 2),
+    atomic("atomic_xchg", &["ptr", "value", "mask"], 2),
+    atomic("atomic_cas", &["ptr", "expected", "value", "mask"], 3),
     optional("dot", &["x", "y", "accumulator"], 2),
     optional("dot_tf32", &["x", "y", "accumulator"], 2),
     optional("dot_tf32x3", &["x", "y", "accumulator"], 2),
@@ -193,6 +199,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("randint4x", &["seed", "offset"]),
     call("multiple_of", &["x", "n"]),
     call("grouped", &["index", "rows", "columns", "group"]),
+    call("view_of", &["ptr", "extents", "strides"]),
 ];
 
 /// The functions that are written in the language itself: `genesis_kernel::lang::library` has `pow_of` for `pow`.
@@ -227,6 +234,16 @@ pub(crate) const LIBRARY: &[Signature] = &[
     call("dot_scaled", &["x", "x_scale", "y", "y_scale", "accumulator"]),
     call("lgamma", &["x"]),
     call("tgamma", &["x"]),
+    call("erfcx", &["x"]),
+    call("erfcinv", &["x"]),
+    call("normcdf", &["x"]),
+    call("normcdfinv", &["x"]),
+    call("bessel_j0", &["x"]),
+    call("bessel_j1", &["x"]),
+    call("bessel_y0", &["x"]),
+    call("bessel_y1", &["x"]),
+    call("bessel_i0", &["x"]),
+    call("bessel_i1", &["x"]),
 ];
 
 /// The methods of tiles, scalars and views.
@@ -240,16 +257,25 @@ pub(crate) const METHODS: &[Signature] = &[
     call("permute", &["order"]),
     generic("reshape", Generics::Extents, &[]),
     generic("broadcast_to", Generics::Extents, &[]),
+    call("is_some", &[]),
+    call("is_none", &[]),
     call("ptr", &[]),
     call("dim", &["axis"]),
     call("stride", &["axis"]),
     generic("load", Generics::Extents, &["coordinates"]),
     generic("load_once", Generics::Extents, &["coordinates"]),
     generic("load_kept", Generics::Extents, &["coordinates"]),
-    call("store", &["coordinates", "value"]),
-    call("store_once", &["coordinates", "value"]),
-    call("store_kept", &["coordinates", "value"]),
+    optional("store", &["coordinates", "value", "mask"], 2),
+    optional("store_once", &["coordinates", "value", "mask"], 2),
+    optional("store_kept", &["coordinates", "value", "mask"], 2),
+    optional("subview", &["coordinates", "extents", "steps"], 2),
 ];
+
+/// What an atomic may order: the names of `MemoryOrder`.
+pub(crate) const ORDERS: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
+
+/// Among whom: the names of `MemoryScope`.
+pub(crate) const SCOPES: [&str; 4] = ["Block", "Cluster", "Gpu", "System"];
 
 /// Functions that only a `for` may call.
 pub(crate) const ITERATORS: [&str; 3] = ["range", "static_range", "persistent"];

@@ -125,6 +125,8 @@ mod outside;
 /// Attention to a cache in pages.
 mod paged;
 mod paged_decode;
+/// What kernels may take and make.
+mod parameters;
 /// Calls of every op against PyTorch.
 mod parity;
 /// What a program spends its time on.

@@ -13,7 +13,7 @@ use anyhow::Context;
 use genesis_kernel::LaunchOptions;
 
 /// Functions of the front end that only methods of the same name reach.
-const METHODS_ONLY: [&str; 3] = ["to", "row", "col"];
+const METHODS_ONLY: [&str; 5] = ["to", "row", "col", "is_some", "is_none"];
 
 /// Macros of kernels, and the functions of `genesis_kernel::lang` that say in rustdoc what they do.
 const MACROS: [(&str, &str); 4] = [
@@ -183,11 +183,13 @@ fn public_functions(paths: &[&str]) -> anyhow::Result<BTreeMap<String, bool>> {
     Ok(found)
 }
 
-const TYPED: [&str; 5] = [
+const TYPED: [&str; 7] = [
     "genesis-kernel/src/lang/functions.rs",
     "genesis-kernel/src/lang/functions/order.rs",
     "genesis-kernel/src/lang/functions/elementwise.rs",
     "genesis-kernel/src/lang/functions/products.rs",
+    "genesis-kernel/src/lang/functions/random.rs",
+    "genesis-kernel/src/lang/functions/views.rs",
     "genesis-kernel/src/lang/functions/mathematics.rs",
 ];
 

@@ -283,8 +283,8 @@ impl AxisAnalysis {
             }
             OpKind::Reduce { axis, .. } => self.collected(func, op, *axis, reduced),
             OpKind::Scan { axis, .. } => self.collected(func, op, *axis, scanned),
-            OpKind::AtomicRmw(_)
-            | OpKind::AtomicCas
+            OpKind::AtomicRmw(..)
+            | OpKind::AtomicCas(_)
             | OpKind::Gather { .. }
             | OpKind::Scatter { .. }
             | OpKind::Histogram
@@ -296,6 +296,7 @@ impl AxisAnalysis {
             | OpKind::ViewStride(_)
             | OpKind::ViewLoad
             | OpKind::ViewStore
+            | OpKind::MakeView
             | OpKind::TmaLoad(_)
             | OpKind::TmaStore(_)
             | OpKind::Store

@@ -185,16 +185,14 @@ fn argument(
 }
 
 fn resolve(ast: &FnAst, dtypes: &[DType], dtype: DTypeAst) -> Result<DType, Error> {
-    match dtype {
-        DTypeAst::Fixed(dtype) => Ok(dtype),
-        DTypeAst::Param(name) => {
-            let position = ast.dtypes.iter().position(|param| param.name == name);
-            position.and_then(|i| dtypes.get(i)).copied().ok_or_else(|| {
-                let (takes, given) = (ast.dtypes.len(), dtypes.len());
-                Error::launch(format!("{}: takes {takes} dtypes, not {given}", ast.name))
-            })
-        }
-    }
+    let known = dtype.resolve(|name| {
+        let position = ast.dtypes.iter().position(|param| param.name == name);
+        position.and_then(|i| dtypes.get(i)).copied()
+    });
+    known.ok_or_else(|| {
+        let (takes, given) = (ast.dtypes.len(), dtypes.len());
+        Error::launch(format!("{}: takes {takes} dtypes, not {given}", ast.name))
+    })
 }
 
 fn strides(extents: &[i64], order: Order) -> Vec<i64> {

@@ -146,6 +146,7 @@ impl Rewriter {
             ExprKind::AndThen(..)
             | ExprKind::OrElse(..)
             | ExprKind::If { .. }
+            | ExprKind::IfSome { .. }
             | ExprKind::Block(_)
             | ExprKind::Print(..)
             | ExprKind::Asm(..)

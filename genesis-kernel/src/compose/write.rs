@@ -97,5 +97,5 @@ pub(super) fn let_(variable: &'static str, value: ExprAst) -> StmtAst {
 }
 
 pub(super) fn param(variable: &'static str, ty: TypeAst) -> ParamAst {
-    ParamAst { span: SPAN, pattern: keep(PatternAst::Name(variable)), ty }
+    ParamAst { span: SPAN, pattern: keep(PatternAst::Name(variable)), ty, optional: false }
 }

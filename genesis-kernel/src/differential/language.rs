@@ -112,7 +112,7 @@ impl Writer {
 
     fn param(&mut self, name: &'static str, ty: TypeAst, arg: InterpArg, hint: ParamHint) {
         let pattern = leak(PatternAst::Name(name));
-        self.params.push(ParamAst { span: SPAN, pattern, ty });
+        self.params.push(ParamAst { span: SPAN, pattern, ty, optional: false });
         self.args.push(arg);
         self.hints.push(hint);
     }

@@ -36,10 +36,7 @@ impl Text {
     }
 
     fn dtype(&self, dtype: DTypeAst) -> DType {
-        match dtype {
-            DTypeAst::Fixed(dtype) => dtype,
-            DTypeAst::Param(_) => self.generic,
-        }
+        dtype.resolve(|_| Some(self.generic)).unwrap_or(self.generic)
     }
 
     fn ty(&self, ty: &TypeAst) -> String {
@@ -152,6 +149,9 @@ impl Text {
         let one = |generic: &GenericAst| match generic {
             GenericAst::Type(ty) => self.ty(ty),
             GenericAst::Const(value) => self.expr(value),
+            // Rust's names are those of the variants.
+            GenericAst::Order(order) => format!("{order:?}"),
+            GenericAst::Scope(scope) => format!("{scope:?}"),
         };
         format!("::<{}>", generics.iter().map(one).collect::<Vec<_>>().join(", "))
     }

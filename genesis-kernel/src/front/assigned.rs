@@ -136,6 +136,16 @@ impl Scan {
                     self.block(otherwise);
                 }
             }
+            ExprKind::IfSome { pattern, value, then, otherwise } => {
+                self.expr(value);
+                let mark = self.local.len();
+                self.declare(pattern);
+                self.block(then);
+                self.local.truncate(mark);
+                if let Some(otherwise) = otherwise {
+                    self.block(otherwise);
+                }
+            }
             ExprKind::Block(block) => self.block(block),
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! Spans are lines and columns from 1, as rustc prints them.
 
-use crate::ir::{BinaryOp, DType, Predicate};
+use crate::ir::{BinaryOp, DType, MemoryOrder, MemoryScope, Predicate};
 
 /// A place in the file of the function it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +81,10 @@ pub struct ParamAst {
     pub span: Span,
     /// The user's name, or names for a tuple pattern.
     pub pattern: &'static PatternAst,
-    /// Its type.
+    /// Its type; of an `Option` what is in it.
     pub ty: TypeAst,
+    /// Whether it is an `Option`. Of a kernel, the constant `NAME.is_some` says whether it is there.
+    pub optional: bool,
 }
 
 /// A dtype as written: fixed, or a type parameter.
@@ -92,6 +94,27 @@ pub enum DTypeAst {
     Fixed(DType),
     /// `T`
     Param(&'static str),
+    /// `T::Acc`: the dtype in which sums of `T` are kept.
+    Sum(&'static str),
+}
+
+impl DTypeAst {
+    /// The dtype it stands for, where `of` knows the type parameters.
+    pub fn resolve(self, of: impl FnOnce(&'static str) -> Option<DType>) -> Option<DType> {
+        match self {
+            DTypeAst::Fixed(dtype) => Some(dtype),
+            DTypeAst::Param(name) => of(name),
+            DTypeAst::Sum(name) => of(name)?.sums_in(),
+        }
+    }
+
+    /// The type parameter that it follows from.
+    pub fn param(self) -> Option<&'static str> {
+        match self {
+            DTypeAst::Fixed(_) => None,
+            DTypeAst::Param(name) | DTypeAst::Sum(name) => Some(name),
+        }
+    }
 }
 
 /// A type as written.
@@ -127,12 +150,14 @@ pub enum TypeAst {
 }
 
 /// An extent as written in a type.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum ExtentAst {
     /// A const parameter.
     Const(&'static str),
     /// A number; 1 for the unit axis of `Row` and `Col`.
     Fixed(u32),
+    /// `{ BM / 2 }`: computed from const parameters.
+    Computed(&'static ExprAst),
     /// Anything else.
     Any,
 }
@@ -321,6 +346,17 @@ pub enum ExprKind {
         /// Where it does not.
         otherwise: Option<&'static BlockAst>,
     },
+    /// `if let Some(x) = value { .. } else { .. }`
+    IfSome {
+        /// What is in it, where something is.
+        pattern: &'static PatternAst,
+        /// The optional value.
+        value: &'static ExprAst,
+        /// Where it is there.
+        then: &'static BlockAst,
+        /// Where it is not.
+        otherwise: Option<&'static BlockAst>,
+    },
     /// `{ .. }`
     Block(&'static BlockAst),
     /// `device_print!("x = {}", x)`
@@ -341,6 +377,10 @@ pub enum GenericAst {
     Type(TypeAst),
     /// A compile-time value: a const parameter, a literal or `{ .. }` over them.
     Const(&'static ExprAst),
+    /// What an atomic orders: `Acquire`.
+    Order(MemoryOrder),
+    /// Among whom it does: `System`.
+    Scope(MemoryScope),
 }
 
 /// The value of a Rust constant named in a kernel.

@@ -9,7 +9,7 @@ use super::arguments::Call;
 use super::ast::{GenericAst, Span};
 use super::lower::{Lower, Res};
 use super::value::Operand;
-use super::{bits, create, gather, math, memory, order, random, reduce, shapes, views};
+use super::{bits, create, gather, math, memory, optional, order, random, reduce, shapes, views};
 
 /// A function of the language.
 struct Builtin {
@@ -153,6 +153,9 @@ static BUILTINS: &[Builtin] = &[
     f("randint4x", 2, 2, random::randint4x),
     f("multiple_of", 1, 2, create::multiple_of),
     f("grouped", 4, 4, create::grouped),
+    f("view_of", 3, 3, views::view_of),
+    f("is_some", 1, 1, optional::is_some),
+    f("is_none", 1, 1, optional::is_some),
 ];
 
 /// Methods of views.
@@ -163,9 +166,10 @@ static VIEW_METHODS: &[Builtin] = &[
     f("load", 2, 2, views::load),
     f("load_once", 2, 2, views::load),
     f("load_kept", 2, 2, views::load),
-    f("store", 3, 3, views::store),
-    f("store_once", 3, 3, views::store),
-    f("store_kept", 3, 3, views::store),
+    f("store", 3, 4, views::store),
+    f("store_once", 3, 4, views::store),
+    f("store_kept", 3, 4, views::store),
+    f("subview", 3, 4, views::subview),
 ];
 
 /// Calls a function of the language.

@@ -2,7 +2,7 @@
 
 use crate::ir::DType;
 
-use super::ast::{DTypeAst, DTypeBound, ExtentAst, FnAst, GenericAst, Span, TypeAst};
+use super::ast::{DTypeAst, DTypeBound, ExtentAst, FnAst, GenericAst, ParamAst, Span, TypeAst};
 use super::env::Frame;
 use super::lower::{Lower, MAX_INLINING, Res, name_of};
 use super::value::{Operand, Val};
@@ -20,10 +20,18 @@ impl Lower {
         let mut frame = Frame::new(callee, self.region);
         self.bind_generics(&mut frame, generics, span)?;
         for (param, arg) in callee.params.iter().zip(args) {
-            self.infer(&mut frame, &param.ty, &arg.val);
+            if let Some(val) = inside(param, &arg.val) {
+                self.infer(&mut frame, &param.ty, val);
+            }
         }
-        let args = self.arguments(frame, callee, args)?;
-        self.frames.push(args);
+        let frame = self.arguments(frame, callee, args)?;
+        self.frames.push(frame);
+        let wrong = self.wrong_extents(callee, args);
+        let wrong = wrong.map(|wrong| wrong.map(|(arg, text)| (arg.span(), text)));
+        if let Some((span, text)) = wrong? {
+            self.frames.pop();
+            return Err(self.error(span, text));
+        }
         let returned = std::mem::replace(&mut self.returned, false);
         let result = self.nested(callee.span, |lower| lower.device_body(callee));
         self.returned = returned;
@@ -34,10 +42,56 @@ impl Lower {
     fn device_body(&mut self, callee: &'static FnAst) -> Res {
         let value = self.block_body(callee.body)?;
         let value = self.frame_mut().result.take().unwrap_or(value);
-        match (callee.ret, callee.body.value) {
-            (Some(ret), Some(expr)) => self.typed(Operand { val: value, expr }, Some(ret)),
-            _ => Ok(value),
+        let (Some(ret), Some(expr)) = (callee.ret, callee.body.value) else { return Ok(value) };
+        if let Some((written, found)) = self.wrong_extent(ret, &value)? {
+            let name = callee.name;
+            let message =
+                format!("`{name}` is to give an extent of {written} here, this has {found}");
+            return Err(self.error(expr.span, message));
         }
+        self.typed(Operand { val: value, expr }, Some(ret))
+    }
+
+    /// The first argument of which an extent is not what the signature computes for it, in the function's own frame.
+    fn wrong_extents<'a>(
+        &mut self,
+        callee: &'static FnAst,
+        args: &'a [Operand],
+    ) -> Res<Option<(&'a Operand, String)>> {
+        for (param, arg) in callee.params.iter().zip(args) {
+            if let Some((written, found)) = self.wrong_extent(&param.ty, &arg.val)? {
+                let (function, name) = (callee.name, name_of(arg.expr));
+                let text =
+                    format!("`{function}` takes an extent of {written} here, {name} has {found}");
+                return Ok(Some((arg, text)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An extent that a type computes, and the other one that the value has.
+    fn wrong_extent(&mut self, ty: &'static TypeAst, val: &Val) -> Res<Option<(i64, usize)>> {
+        match (ty, val) {
+            (TypeAst::Tuple(types), Val::Tuple(parts)) => {
+                for (ty, part) in types.iter().zip(parts) {
+                    if let Some(wrong) = self.wrong_extent(ty, part)? {
+                        return Ok(Some(wrong));
+                    }
+                }
+            }
+            (TypeAst::Shaped(_, extents), val) => {
+                let found = self.shape(val).map(|shape| shape.extents()).unwrap_or_default();
+                for (extent, found) in extents.iter().zip(found) {
+                    let ExtentAst::Computed(expr) = extent else { continue };
+                    let written = self.operand(expr)?.val.as_int();
+                    if let Some(written) = written.filter(|&written| written != found as i64) {
+                        return Ok(Some((written, found)));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
     }
 
     fn check_call(&self, callee: &FnAst, args: &[Operand], span: Span) -> Res<()> {
@@ -78,7 +132,7 @@ impl Lower {
                 GenericAst::Type(TypeAst::Inferred) if frame.ast.dtypes.len() > 1 => {
                     dtypes.next();
                 }
-                GenericAst::Type(_) => {}
+                GenericAst::Type(_) | GenericAst::Order(_) | GenericAst::Scope(_) => {}
                 GenericAst::Const(expr) => {
                     let operand = self.operand(expr)?;
                     let Some(value) = operand.val.as_int() else {
@@ -137,7 +191,16 @@ impl Lower {
     fn arguments(&mut self, frame: Frame, callee: &'static FnAst, args: &[Operand]) -> Res<Frame> {
         let mut vals = Vec::with_capacity(args.len());
         for (param, arg) in callee.params.iter().zip(args) {
-            vals.push(self.argument(&frame, callee, &param.ty, arg)?);
+            let given = inside(param, &arg.val).map(|val| Operand { val: val.clone(), ..*arg });
+            let val = match given {
+                Some(given) => self.argument(&frame, callee, &param.ty, &given)?,
+                None => Val::Unit,
+            };
+            vals.push(match &arg.val {
+                Val::Optional(None) => Val::Optional(None),
+                Val::Optional(Some(_)) => Val::Optional(Some(Box::new(val))),
+                _ => val,
+            });
         }
         self.frames.push(frame);
         let declared = callee
@@ -190,11 +253,16 @@ impl Lower {
     }
 }
 
-fn known(frame: &Frame, dtype: DTypeAst) -> Option<DType> {
-    match dtype {
-        DTypeAst::Fixed(dtype) => Some(dtype),
-        DTypeAst::Param(name) => frame.dtype(name),
+/// What there is of an argument, of an optional one perhaps nothing.
+fn inside<'v>(param: &ParamAst, val: &'v Val) -> Option<&'v Val> {
+    match val {
+        Val::Optional(inner) if param.optional => inner.as_deref(),
+        val => Some(val),
     }
+}
+
+fn known(frame: &Frame, dtype: DTypeAst) -> Option<DType> {
+    dtype.resolve(|name| frame.dtype(name))
 }
 
 fn learn_dtype(frame: &mut Frame, dtype: DTypeAst, found: DType) {

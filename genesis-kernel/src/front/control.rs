@@ -205,6 +205,33 @@ impl Lower {
         }
     }
 
+    /// `if let Some(pattern) = value { .. } else { .. }`: one of the two is left.
+    pub(super) fn if_some(
+        &mut self,
+        pattern: &'static PatternAst,
+        value: &'static ExprAst,
+        then: &'static BlockAst,
+        otherwise: Option<&'static BlockAst>,
+    ) -> Res {
+        let operand = self.operand(value)?;
+        let Val::Optional(inner) = operand.val else {
+            let found = self.describe(&operand.val);
+            let message = format!("`if let Some(..)` takes an `Option` apart, this is {found}");
+            return Err(self.error(value.span, message));
+        };
+        match (inner, otherwise) {
+            (Some(val), _) => {
+                let outside = self.frame().slots.len();
+                self.declare(pattern, *val, value.span)?;
+                let result = self.block(then);
+                self.frame_mut().slots.truncate(outside);
+                result
+            }
+            (None, Some(otherwise)) => self.block(otherwise),
+            (None, None) => Ok(Val::Unit),
+        }
+    }
+
     fn branch(
         &mut self,
         cond: &'static ExprAst,

@@ -84,7 +84,9 @@ pub(super) fn multiple_of(lower: &mut Lower, call: &Call) -> Res {
         None => {
             let expr = call.generics.iter().find_map(|generic| match generic {
                 super::ast::GenericAst::Const(expr) => Some(*expr),
-                super::ast::GenericAst::Type(_) => None,
+                super::ast::GenericAst::Type(_)
+                | super::ast::GenericAst::Order(_)
+                | super::ast::GenericAst::Scope(_) => None,
             });
             expr.map(|expr| lower.expr(expr)).transpose()?.map(|val| val.as_int())
         }

@@ -70,6 +70,9 @@ impl Lower {
             }
             ExprKind::DeviceRef(function) => Ok(Val::Function(Function(function))),
             ExprKind::If { cond, then, otherwise } => self.if_expr(cond, then, *otherwise),
+            ExprKind::IfSome { pattern, value, then, otherwise } => {
+                self.if_some(pattern, value, then, *otherwise)
+            }
             ExprKind::Block(block) => self.block(block),
             ExprKind::Print(format, args) => self.print(format, args, span),
             ExprKind::Asm(text, constraints, pack, args) => {

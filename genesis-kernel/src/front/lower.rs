@@ -118,13 +118,11 @@ impl Lower {
 
     /// The dtype that is written.
     pub(super) fn dtype_ast(&self, dtype: DTypeAst, span: Span) -> Res<DType> {
-        match dtype {
-            DTypeAst::Fixed(dtype) => Ok(dtype),
-            DTypeAst::Param(name) => self.frame().dtype(name).ok_or_else(|| {
-                let error = self.error(span, format!("the dtype `{name}` is not known here"));
-                error.help(format!("name it in the call: `::<.., {name}, ..>`"))
-            }),
-        }
+        dtype.resolve(|name| self.frame().dtype(name)).ok_or_else(|| {
+            let name = dtype.param().unwrap_or_default();
+            let error = self.error(span, format!("the dtype `{name}` is not known here"));
+            error.help(format!("name it in the call: `::<.., {name}, ..>`"))
+        })
     }
 
     /// The type of a value as a tile, compile-time numbers as scalars; none for what is no number
@@ -133,7 +131,12 @@ impl Lower {
         match val {
             Val::Ir(value) | Val::Soft(value) => self.func.ty(*value).as_tile(),
             Val::Const(scalar) => Some(TileType::data(scalar.dtype, Shape::SCALAR)),
-            Val::Lit(_) | Val::Tuple(_) | Val::Array(_) | Val::Unit | Val::Function(_) => None,
+            Val::Lit(_)
+            | Val::Tuple(_)
+            | Val::Array(_)
+            | Val::Unit
+            | Val::Function(_)
+            | Val::Optional(_) => None,
         }
     }
 
@@ -167,6 +170,8 @@ impl Lower {
             Val::Array(parts) => format!("an array of {}", parts.len()),
             Val::Unit => "nothing".to_owned(),
             Val::Function(function) => format!("the function `{}`", function.0.name),
+            Val::Optional(Some(val)) => format!("an `Option` of {}", self.describe(val)),
+            Val::Optional(None) => "`None`".to_owned(),
             Val::Ir(value) | Val::Soft(value) => describe_type(self.func.ty(*value)),
         }
     }

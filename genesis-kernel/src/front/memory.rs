@@ -1,9 +1,10 @@
 //! Reading and writing through pointers.
 
 use crate::diag::Diagnostic;
-use crate::ir::{AtomicOp, Cache, DType, Def, OpKind, Shape, Value};
+use crate::ir::{AtomicOp, AtomicOrdering, Cache, DType, Def, OpKind, Shape, Value};
 
 use super::arguments::Call;
+use super::ast::GenericAst;
 use super::lower::{Lower, Res, name_of};
 use super::value::{Operand, Val};
 
@@ -14,6 +15,19 @@ pub(super) fn cache_of(call: &Call) -> Cache {
         "load_kept" | "store_kept" => Cache::Kept,
         _ => Cache::Usual,
     }
+}
+
+/// What `::<Release, System>` of an atomic says.
+fn ordering_of(call: &Call) -> AtomicOrdering {
+    let mut ordering = AtomicOrdering::default();
+    for generic in call.generics {
+        match generic {
+            GenericAst::Order(order) => ordering.order = *order,
+            GenericAst::Scope(scope) => ordering.scope = *scope,
+            GenericAst::Type(_) | GenericAst::Const(_) => {}
+        }
+    }
+    ordering
 }
 
 /// `load(ptr)`, `load(ptr, mask)`, `load(ptr, mask, other)`
@@ -51,7 +65,7 @@ pub(super) fn store(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Unit)
 }
 
-/// `atomic_add(ptr, value)`, `atomic_add(ptr, value, mask)` and the like.
+/// `atomic_add(ptr, value)`, `atomic_add::<Release>(ptr, value, mask)` and the like.
 pub(super) fn atomic_rmw(lower: &mut Lower, call: &Call) -> Res {
     let op = match call.name {
         "atomic_max" => AtomicOp::Max,
@@ -70,7 +84,9 @@ pub(super) fn atomic_rmw(lower: &mut Lower, call: &Call) -> Res {
     }
     let value = lower.stored(&call.args[1], dtype, shape)?;
     let mask = lower.mask(call.args.get(2), shape)?;
-    Ok(Val::Ir(lower.build().atomic_rmw(op, pointer, value, mask)))
+    let mut builder = lower.build();
+    builder.ordering = ordering_of(call);
+    Ok(Val::Ir(builder.atomic_rmw(op, pointer, value, mask)))
 }
 
 /// `atomic_cas(ptr, expected, new)`, `atomic_cas(ptr, expected, new, mask)`
@@ -82,12 +98,14 @@ pub(super) fn atomic_cas(lower: &mut Lower, call: &Call) -> Res {
     let expected = lower.stored(&call.args[1], dtype, shape)?;
     let new = lower.stored(&call.args[2], dtype, shape)?;
     let mask = lower.mask(call.args.get(3), shape)?;
-    Ok(Val::Ir(lower.build().atomic_cas(pointer, expected, new, mask)))
+    let mut builder = lower.build();
+    builder.ordering = ordering_of(call);
+    Ok(Val::Ir(builder.atomic_cas(pointer, expected, new, mask)))
 }
 
 impl Lower {
     /// An operand as pointers, with what they point to and their shape.
-    fn pointer(&self, what: &str, operand: &Operand) -> Res<(Value, DType, Shape)> {
+    pub(super) fn pointer(&self, what: &str, operand: &Operand) -> Res<(Value, DType, Shape)> {
         self.pointee(&operand.val).ok_or_else(|| {
             let found = self.describe(&operand.val);
             let error =
@@ -112,7 +130,7 @@ impl Lower {
         error.help("use 32 or 64 bit numbers")
     }
 
-    fn mask(&mut self, operand: Option<&Operand>, shape: Shape) -> Res<Option<Value>> {
+    pub(super) fn mask(&mut self, operand: Option<&Operand>, shape: Shape) -> Res<Option<Value>> {
         let Some(operand) = operand else { return Ok(None) };
         if self.number_dtype("a mask", operand)? != DType::Bool {
             let found = self.describe(&operand.val);
@@ -149,6 +167,7 @@ impl Lower {
                     | OpKind::Reshape
                     | OpKind::Transpose { .. }
                     | OpKind::ViewPtr
+                    | OpKind::MakeView
                     | OpKind::MultipleOf(_),
                     Some(&first),
                 ) => root = first,

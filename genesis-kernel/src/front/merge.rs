@@ -76,6 +76,13 @@ impl Lower {
                 let plans = pairs.map(|(a, b)| self.merge(merged, a, b, name, at));
                 return Ok(Plan::Tuple(plans.collect::<Res<Vec<Plan>>>()?));
             }
+            // There is no view behind the branch that is one or the other.
+            (a, b) if [a, b].iter().any(|val| self.view_type(val).is_some()) => {
+                if merged.only.is_some() || a != b {
+                    return Err(self.no_view_of_a_branch(name, at));
+                }
+                return Ok(Plan::Same(a.clone()));
+            }
             (Val::Ir(value), Val::Ir(_)) | (Val::Soft(value), Val::Soft(_))
                 if merged.only.is_some() =>
             {
@@ -105,6 +112,13 @@ impl Lower {
         let x = self.coerce_in(merged.then_region, a, dtype, at)?;
         let y = self.coerce_in(merged.else_region, b, dtype, at)?;
         Ok(merged.push(x, y, self.func.ty(x), soft))
+    }
+
+    fn no_view_of_a_branch(&self, name: &str, at: &'static ExprAst) -> crate::diag::Diagnostic {
+        let name = if name.contains(' ') { name.to_owned() } else { format!("`{name}`") };
+        let message = format!("{name} is a view that a branch chooses");
+        let error = self.error(at.span, message);
+        error.help("use it inside the branch, or choose coordinates and make the view of them")
     }
 
     fn coerce_in(

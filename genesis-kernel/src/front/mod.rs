@@ -34,6 +34,7 @@ mod math;
 mod memory;
 mod merge;
 mod operators;
+mod optional;
 mod order;
 mod random;
 mod reduce;
@@ -174,6 +175,7 @@ fn declare_param(
         }
         _ => Val::Ir(value),
     };
+    let val = optional::of_param(lower, param, name, val);
     lower.frame_mut().declare(name, val);
     Ok(())
 }

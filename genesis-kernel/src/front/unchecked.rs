@@ -105,6 +105,11 @@ impl Search {
                 self.block(then);
                 otherwise.iter().for_each(|block| self.block(block));
             }
+            ExprKind::IfSome { value, then, otherwise, .. } => {
+                self.expr(value);
+                self.block(then);
+                otherwise.iter().for_each(|block| self.block(block));
+            }
             ExprKind::Block(block) => self.block(block),
         }
     }

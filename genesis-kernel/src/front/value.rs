@@ -28,6 +28,8 @@ pub(super) enum Val {
     Unit,
     /// A device function by name.
     Function(Function),
+    /// What is in an `Option`, which is known now.
+    Optional(Option<Box<Val>>),
 }
 
 /// A literal without a dtype.

@@ -12,8 +12,8 @@ use super::memory::Memory;
 use super::tiles;
 use crate::ir::print::mnemonic;
 use crate::ir::{
-    AtomicOp, BinaryOp, Combine, DType, Func, Op, OpData, OpKind, Region, Scalar, Shape, TileType,
-    Value,
+    AtomicOp, AtomicOrdering, BinaryOp, Combine, DType, Func, Op, OpData, OpKind, Region, Scalar,
+    Shape, TileType, Value,
 };
 use crate::printed;
 
@@ -129,6 +129,7 @@ impl<'r> Machine<'r> {
                     };
                     self.set_all(&data.results, results);
                 }
+                OpKind::MakeView => self.make_view(data),
                 kind => {
                     let results = self.plain(kind, data)?;
                     self.set_all(&data.results, results.into_iter().map(Rc::new));
@@ -259,8 +260,8 @@ impl<'r> Machine<'r> {
             OpKind::MultipleOf(n) => one(self.multiple_of(*n, from, data)?),
             OpKind::Load => one(self.load(data, to)?),
             OpKind::Store => self.store(data).map(|()| vec![]),
-            OpKind::AtomicRmw(op) => one(self.atomic_rmw(*op, data, to)?),
-            OpKind::AtomicCas => one(self.atomic_cas(data, to)?),
+            OpKind::AtomicRmw(op, ordering) => one(self.atomic_rmw((*op, *ordering), data, to)?),
+            OpKind::AtomicCas(ordering) => one(self.atomic_cas(*ordering, data, to)?),
             OpKind::ViewPtr => one(vec![self.view(data.operands[0]).ptr]),
             OpKind::ViewDim(axis) => {
                 one(vec![self.view(data.operands[0]).dims[*axis as usize] as u64])
@@ -270,9 +271,6 @@ impl<'r> Machine<'r> {
             }
             OpKind::ViewLoad => one(self.view_load(data, to)?),
             OpKind::ViewStore => self.view_store(data).map(|()| vec![]),
-            OpKind::TmaLoad(_) | OpKind::TmaStore(_) => {
-                unreachable!("the interpreter runs functions as they were before `tma`")
-            }
             OpKind::Reduce { axis, combine } => self.reduce(data, *axis as usize, *combine),
             OpKind::Scan { axis, reverse, combine } => {
                 self.scan(data, *axis as usize, *reverse, *combine)
@@ -295,8 +293,15 @@ impl<'r> Machine<'r> {
                 self.print(format, data);
                 Ok(vec![])
             }
-            OpKind::For(_) | OpKind::While | OpKind::If | OpKind::Yield | OpKind::Return => {
-                unreachable!("`region` handles control flow")
+            OpKind::For(_)
+            | OpKind::While
+            | OpKind::If
+            | OpKind::Yield
+            | OpKind::Return
+            | OpKind::MakeView
+            | OpKind::TmaLoad(_)
+            | OpKind::TmaStore(_) => {
+                unreachable!("`region` handles {kind:?}, or only a later pass makes it")
             }
         }
     }
@@ -381,16 +386,20 @@ impl<'r> Machine<'r> {
         Ok(())
     }
 
-    fn atomic_rmw(&mut self, op: AtomicOp, data: &OpData, to: TileType) -> Result<Vec<u64>> {
+    fn atomic_rmw(
+        &mut self,
+        (op, ordering): (AtomicOp, AtomicOrdering),
+        data: &OpData,
+        to: TileType,
+    ) -> Result<Vec<u64>> {
         let (ptr, value) = (self.tile(data.operands[0]), self.tile(data.operands[1]));
         let mask = self.mask(data, 2, ptr.len());
+        let is_used = self.uses[data.results[0].index()] > 0;
         let mut out = vec![0; ptr.len()];
         let lanes = ptr.iter().zip(value.iter()).zip(mask.iter());
         for (slot, ((&address, &bits), &on)) in out.iter_mut().zip(lanes) {
             if on != 0 {
-                if self.uses[data.results[0].index()] > 0 {
-                    self.memory.order(address, self.program);
-                }
+                self.memory.order(address, self.program, ordering, is_used);
                 let change = |old| atomic_value(op, to.dtype(), old, bits);
                 *slot = self.memory.change(address, to.dtype(), self.program, change)?;
             }
@@ -398,9 +407,15 @@ impl<'r> Machine<'r> {
         Ok(out)
     }
 
-    fn atomic_cas(&mut self, data: &OpData, to: TileType) -> Result<Vec<u64>> {
+    fn atomic_cas(
+        &mut self,
+        ordering: AtomicOrdering,
+        data: &OpData,
+        to: TileType,
+    ) -> Result<Vec<u64>> {
         let (ptr, expected, new) = self.three(data);
         let mask = self.mask(data, 3, ptr.len());
+        let is_used = self.uses[data.results[0].index()] > 0;
         let lanes = ptr.iter().zip(expected.iter()).zip(new.iter()).zip(mask.iter());
         lanes
             .map(|(((&address, &expected), &new), &on)| {
@@ -409,9 +424,7 @@ impl<'r> Machine<'r> {
                 }
                 // Bits are compared, as hardware does: -0 is not +0, and a NaN is itself.
                 let change = |old| if old == expected { new } else { old };
-                if self.uses[data.results[0].index()] > 0 {
-                    self.memory.order(address, self.program);
-                }
+                self.memory.order(address, self.program, ordering, is_used);
                 self.memory.change(address, to.dtype(), self.program, change)
             })
             .collect()
@@ -452,14 +465,24 @@ impl<'r> Machine<'r> {
         addresses.into_iter().map(load).collect()
     }
 
+    fn make_view(&mut self, data: &OpData) {
+        let numbers: Vec<i64> = data.operands[1..].iter().map(|&n| self.scalar(n) as i64).collect();
+        let (dims, strides) = numbers.split_at(numbers.len() / 2);
+        let slot = Slot::view(self.scalar(data.operands[0]), dims, strides);
+        self.values[data.results[0].index()] = Some(slot);
+    }
+
     fn view_store(&mut self, data: &OpData) -> Result<()> {
-        let (view, value, coords) = (data.operands[0], data.operands[1], &data.operands[2..]);
+        let (view, value) = (data.operands[0], data.operands[1]);
         let ty = self.func.tile(value);
+        let (coords, mask) = data.operands[2..].split_at(ty.shape.rank());
+        let mask = mask.first().map(|&mask| self.tile(mask));
         let addresses = self.view_addresses(view, coords, ty.shape, ty.dtype());
         let value = self.tile(value);
         self.memory.start_store();
-        for (address, &bits) in addresses.into_iter().zip(value.iter()) {
-            if let Some(address) = address {
+        for (lane, (address, &bits)) in addresses.into_iter().zip(value.iter()).enumerate() {
+            let is_on = mask.as_ref().is_none_or(|mask| mask[lane] != 0);
+            if let Some(address) = address.filter(|_| is_on) {
                 self.memory.store(address, ty.dtype(), bits, self.program)?;
             }
         }

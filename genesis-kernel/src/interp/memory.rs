@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::InterpErrorKind;
-use crate::ir::DType;
+use crate::ir::{AtomicOrdering, DType, MemoryScope};
 
 /// Each buffer has this many bits of addresses of its own.
 const SLOT_BITS: u32 = 40;
@@ -25,9 +25,8 @@ pub(super) struct Memory {
     stores: u64,
 }
 
-/// Which programs come before the one that runs: an atomic whose old value is used sees all that the
-/// programs did whose such atomics changed the element earlier. What those did afterwards is not told
-/// apart.
+/// Which programs come before the one that runs: an atomic that acquires sees all that the programs did
+/// whose atomics changed the element earlier and released. What those did afterwards is not told apart.
 #[derive(Debug, Default)]
 struct Order {
     /// By address, numbers of programs plus 1.
@@ -36,9 +35,12 @@ struct Order {
 }
 
 impl Order {
-    fn meet(&mut self, address: u64, program: u32) {
+    fn acquire(&mut self, address: u64) {
+        self.before.extend(self.released.entry(address).or_default().iter());
+    }
+
+    fn release(&mut self, address: u64, program: u32) {
         let released = self.released.entry(address).or_default();
-        self.before.extend(released.iter());
         released.extend(self.before.iter());
         released.insert(program + 1);
     }
@@ -135,9 +137,23 @@ impl Memory {
         self.order.before.clear();
     }
 
-    /// Notes an atomic whose old value is used.
-    pub(super) fn order(&mut self, address: u64, program: u32) {
-        self.order.meet(address, program);
+    /// Notes what an atomic orders; `is_used` of its old value. One that is for the program itself meets no other.
+    pub(super) fn order(
+        &mut self,
+        address: u64,
+        program: u32,
+        ordering: AtomicOrdering,
+        is_used: bool,
+    ) {
+        if matches!(ordering.scope, MemoryScope::Block | MemoryScope::Cluster) {
+            return;
+        }
+        if ordering.acquires(is_used) {
+            self.order.acquire(address);
+        }
+        if ordering.releases(is_used) {
+            self.order.release(address, program);
+        }
     }
 
     /// The buffer in whose addresses this one is, and the distance from its start in bytes.

@@ -171,6 +171,29 @@ fn an_atomic_whose_old_value_is_used_orders_programs() {
     assert_eq!(run_on([3, 1, 1], &[0, 0, 0, 0], body).unwrap(), [3, 7, 7, 7]);
 }
 
+/// Each program stores, then adds to a counter by `atomic`, and the last one reads what all stored.
+fn handed_on(atomic: &str) -> Result<Vec<i32>, String> {
+    let body = format!(
+        "%0 = program_id 0 : i64\n%one = const 1 : i64\n%i = add %0, %one : i64
+        %own = ptr_add %out, %i : *i32\n%v = const 7 : i32\nstore %own, %v
+        %step = const 1 : i32\n%old = atomic_rmw add {atomic} %out, %step : i32
+        %two = const 2 : i32\n%last = cmp eq %old, %two : bool
+        if %last {{\n%first = ptr_add %out, %one : *i32\n%x = load %first : i32
+        store %own, %x\nyield\n}} else {{\nyield\n}}"
+    );
+    run_on([3, 1, 1], &[0, 0, 0, 0], &body)
+}
+
+#[test]
+fn an_atomic_orders_what_it_is_asked_to() {
+    assert_eq!(handed_on("acq_rel").unwrap(), [3, 7, 7, 7]);
+    assert_eq!(handed_on("acq_rel system").unwrap(), [3, 7, 7, 7]);
+    for weaker in ["relaxed", "acquire", "release", "acq_rel block", "cluster"] {
+        let error = handed_on(weaker).unwrap_err();
+        assert!(error.ends_with("also written by another program"), "{weaker}: {error}");
+    }
+}
+
 #[test]
 fn atomics_give_the_old_value_lane_by_lane() {
     let body = "%0 = const 2 : i32\n%1 = broadcast %0 : i32[3]\n%2 = broadcast %out : *i32[3]

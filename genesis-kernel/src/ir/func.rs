@@ -8,6 +8,7 @@ use super::number::Scalar;
 use super::ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
+use super::ordering::AtomicOrdering;
 use super::tma::Tma;
 use super::types::{DType, Elem, Shape, TileType, Type};
 
@@ -352,18 +353,21 @@ pub struct Builder<'f> {
     pub loc: Option<Loc>,
     /// What new loads and stores say to caches.
     pub cache: Cache,
+    /// What new atomics order.
+    pub ordering: AtomicOrdering,
 }
 
 impl<'f> Builder<'f> {
     /// A builder at the end of the body.
     pub fn new(func: &'f mut Func) -> Builder<'f> {
         let region = func.body;
-        Builder { func, region, loc: None, cache: Cache::Usual }
+        Builder::at(func, region, None)
     }
 
     /// A builder at the end of a region.
     pub fn at(func: &'f mut Func, region: Region, loc: Option<Loc>) -> Builder<'f> {
-        Builder { func, region, loc, cache: Cache::Usual }
+        let (cache, ordering) = (Cache::default(), AtomicOrdering::default());
+        Builder { func, region, loc, cache, ordering }
     }
 
     /// Appends any op.
@@ -540,7 +544,7 @@ impl<'f> Builder<'f> {
         self.push(OpKind::Store, &operands, &[], &[]);
     }
 
-    /// Reads, changes and writes in one step; gives the old value.
+    /// Reads, changes and writes in one step; gives the old value. Ordered by [`Builder::ordering`].
     pub fn atomic_rmw(
         &mut self,
         op: AtomicOp,
@@ -550,10 +554,10 @@ impl<'f> Builder<'f> {
     ) -> Value {
         let ty = self.tile(value);
         let operands: Vec<Value> = [Some(ptr), Some(value), mask].into_iter().flatten().collect();
-        self.push1(OpKind::AtomicRmw(op), &operands, ty)
+        self.push1(OpKind::AtomicRmw(op, self.ordering), &operands, ty)
     }
 
-    /// Writes `new` where memory holds `expected`; gives the old value.
+    /// Writes `new` where memory holds `expected`; gives the old value. Ordered by [`Builder::ordering`].
     pub fn atomic_cas(
         &mut self,
         ptr: Value,
@@ -563,7 +567,7 @@ impl<'f> Builder<'f> {
     ) -> Value {
         let ty = self.tile(new);
         let operands: Vec<Value> = [ptr, expected, new].into_iter().chain(mask).collect();
-        self.push1(OpKind::AtomicCas, &operands, ty)
+        self.push1(OpKind::AtomicCas(self.ordering), &operands, ty)
     }
 
     /// A view's base address.
@@ -589,10 +593,18 @@ impl<'f> Builder<'f> {
         self.push1(OpKind::ViewLoad, &operands, Type::tile(dtype, shape))
     }
 
-    /// Writes a tile of a view.
-    pub fn view_store(&mut self, view: Value, value: Value, coords: &[Value]) {
-        let operands: Vec<Value> = [view, value].iter().chain(coords).copied().collect();
+    /// Writes a tile of a view, of its elements those where the mask is true.
+    pub fn view_store(&mut self, view: Value, value: Value, coords: &[Value], mask: Option<Value>) {
+        let operands: Vec<Value> =
+            [view, value].into_iter().chain(coords.iter().copied()).chain(mask).collect();
         self.push(OpKind::ViewStore, &operands, &[], &[]);
+    }
+
+    /// A view of memory from a pointer on, of these extents, none of them negative, and strides in elements.
+    pub fn make_view(&mut self, ptr: Value, extents: &[Value], strides: &[Value]) -> Value {
+        let (dtype, rank) = (self.func.tile(ptr).dtype(), extents.len() as u8);
+        let operands = [&[ptr], extents, strides].concat();
+        self.push1(OpKind::MakeView, &operands, Type::View { dtype, rank })
     }
 
     fn view_dtype(&self, view: Value) -> DType {

@@ -14,6 +14,7 @@ mod lex;
 mod names;
 pub mod number;
 pub mod ops;
+mod ordering;
 pub mod parse;
 pub mod print;
 pub mod random;
@@ -31,6 +32,7 @@ pub use number::Scalar;
 pub use ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
+pub use ordering::{AtomicOrdering, MemoryOrder, MemoryScope};
 pub use parse::{ParseError, parse};
 pub use print::print;
 pub use tma::{Channel, Multicast, TensorMap, Tma, TmaLoad, TmaStore};

@@ -10,6 +10,7 @@
 //! to leave it alone, or to know nothing. A new op is compiled correctly there before anybody thinks about it.
 
 use super::number::Scalar;
+use super::ordering::AtomicOrdering;
 
 /// Elementwise ops of one operand. The result has the operand's type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -112,8 +113,7 @@ pub enum Predicate {
     Ge,
 }
 
-/// Read-modify-write ops on global memory. One whose old value is used orders its program's accesses
-/// before and after it (acquire and release); others are relaxed.
+/// Read-modify-write ops on global memory. What one orders besides is its [`AtomicOrdering`]'s to say.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "each name is the operation")]
 pub enum AtomicOp {
@@ -244,10 +244,10 @@ pub enum OpKind {
     Load,
     /// `store p, value [, mask]`.
     Store,
-    /// `atomic_rmw p, value [, mask]` : gives the old value; zero where the mask is false.
-    AtomicRmw(AtomicOp),
-    /// `atomic_cas p, expected, new [, mask]` : gives the old value; zero where the mask is false.
-    AtomicCas,
+    /// `atomic_rmw add [release] [system] p, value [, mask]` : gives the old value; zero where the mask is false.
+    AtomicRmw(AtomicOp, AtomicOrdering),
+    /// `atomic_cas [acquire] [system] p, expected, new [, mask]` : gives the old value; zero where the mask is false.
+    AtomicCas(AtomicOrdering),
     /// The address of a view's first element, as a scalar pointer.
     ViewPtr,
     /// The extent of a view along an axis; i64.
@@ -256,8 +256,10 @@ pub enum OpKind {
     ViewStride(u8),
     /// `view_load v, coords..` : the result's shape at these coordinates, zero past the edge.
     ViewLoad,
-    /// `view_store v, value, coords..` : writes nothing past the edge.
+    /// `view_store v, value, coords.. [, mask]` : writes nothing past the edge, nor where the mask is false.
     ViewStore,
+    /// `make_view p, extents.., strides..` : a view whose element with all coordinates 0 is at `p`. No extent is negative.
+    MakeView,
     /// Reduces n operands of one shape along `axis`; the results drop it.
     Reduce {
         /// The axis that goes.
@@ -390,6 +392,7 @@ impl OpKind {
             | OpKind::ViewPtr
             | OpKind::ViewDim(_)
             | OpKind::ViewStride(_)
+            | OpKind::MakeView
             | OpKind::Dot { .. } => PURE,
             OpKind::Reduce { .. } | OpKind::Scan { .. } => PURE | COLLECTIVE | EXCHANGE,
             OpKind::ConvertLayout
@@ -398,7 +401,9 @@ impl OpKind {
             | OpKind::Histogram => PURE | EXCHANGE,
             OpKind::Load => POINTERS | CACHE,
             OpKind::Store => POINTERS | POINTER_WRITE | CACHE | EFFECT,
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => POINTERS | POINTER_WRITE | ATOMIC | EFFECT,
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => {
+                POINTERS | POINTER_WRITE | ATOMIC | EFFECT
+            }
             OpKind::ViewLoad => CACHE,
             OpKind::ViewStore => CACHE | EFFECT,
             OpKind::TmaLoad(_)
@@ -464,6 +469,14 @@ impl OpKind {
         self.has(traits::POINTER_WRITE)
     }
 
+    /// What it orders besides itself, of a read-modify-write of global memory.
+    pub fn ordering(&self) -> Option<AtomicOrdering> {
+        match self {
+            OpKind::AtomicRmw(_, ordering) | OpKind::AtomicCas(ordering) => Some(*ordering),
+            _ => None,
+        }
+    }
+
     /// Whether it is a read-modify-write of global memory.
     pub fn is_atomic(&self) -> bool {
         self.has(traits::ATOMIC)
@@ -475,7 +488,7 @@ impl OpKind {
         match self {
             OpKind::Load => Some(1),
             // Two values stand between the pointers and the mask.
-            OpKind::AtomicCas => Some(3),
+            OpKind::AtomicCas(_) => Some(3),
             // One value does.
             kind => kind.is_pointer_write().then_some(2),
         }

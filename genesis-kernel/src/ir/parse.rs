@@ -15,6 +15,7 @@ use super::number::Scalar;
 use super::ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
+use super::ordering::{AtomicOrdering, MemoryOrder, MemoryScope};
 use super::types::{DType, Elem, MAX_RANK, Shape, TileType, Type};
 
 /// Deeper regions than any kernel has would only overflow the stack.
@@ -558,7 +559,11 @@ impl Parser {
             "cmp" => OpKind::Compare(self.named("a comparison", Predicate::from_name)?),
             "expand_dims" => OpKind::ExpandDims { axis: self.number("an axis")? },
             "transpose" => OpKind::Transpose { perm: self.numbers("an axis")? },
-            "atomic_rmw" => OpKind::AtomicRmw(self.named("an atomic op", AtomicOp::from_name)?),
+            "atomic_rmw" => {
+                let op = self.named("an atomic op", AtomicOp::from_name)?;
+                OpKind::AtomicRmw(op, self.ordering())
+            }
+            "atomic_cas" => OpKind::AtomicCas(self.ordering()),
             "view_dim" => OpKind::ViewDim(self.number("an axis")?),
             "view_stride" => OpKind::ViewStride(self.number("an axis")?),
             "gather" => OpKind::Gather { axis: self.number("an axis")? },
@@ -572,6 +577,17 @@ impl Parser {
             "tma_store" => OpKind::TmaStore(self.number("an entry")?),
             _ => return Ok(None),
         }))
+    }
+
+    /// The words of an atomic's order and scope, where they stand.
+    fn ordering(&mut self) -> AtomicOrdering {
+        let order = MemoryOrder::WRITTEN
+            .into_iter()
+            .find(|order| order.name().is_some_and(|name| self.take_word(name)));
+        let scope = MemoryScope::WRITTEN
+            .into_iter()
+            .find(|scope| scope.name().is_some_and(|name| self.take_word(name)));
+        AtomicOrdering { order: order.unwrap_or_default(), scope: scope.unwrap_or_default() }
     }
 
     fn asm(&mut self) -> Result<OpKind> {
@@ -604,10 +620,10 @@ fn bare_kind(word: &str) -> Option<OpKind> {
         "ptr_add" => OpKind::PtrAdd,
         "load" => OpKind::Load,
         "store" => OpKind::Store,
-        "atomic_cas" => OpKind::AtomicCas,
         "view_ptr" => OpKind::ViewPtr,
         "view_load" => OpKind::ViewLoad,
         "view_store" => OpKind::ViewStore,
+        "make_view" => OpKind::MakeView,
         "yield" => OpKind::Yield,
         "return" => OpKind::Return,
         "convert_layout" => OpKind::ConvertLayout,

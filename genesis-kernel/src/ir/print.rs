@@ -13,10 +13,13 @@
 //! OP        [%r, .. =] HEAD [%operand, ..] [: TYPE, ..]      one type for each result
 //! HEAD      const LITERAL | iota | program_id AXIS | num_programs AXIS | neg .. | add .. | cmp lt
 //!           | select | fma | asm "text" "=r,r" | cast | bitcast | broadcast | expand_dims AXIS | reshape
-//!           | transpose [1, 0] | join | split | ptr_add | load [once] | store [kept] | atomic_rmw add | atomic_cas
+//!           | transpose [1, 0] | join | split | ptr_add | load [once] | store [kept] | atomic_rmw add [ORDER] [SCOPE]
+//!           | atomic_cas [ORDER] [SCOPE]
 //!           | view_ptr | view_dim AXIS | view_stride AXIS | view_load | view_store
+//!           | make_view
 //!           | reduce add AXIS | scan add AXIS [reverse] | gather AXIS | dot ieee | assert "text" | print "text"
 //!           | multiple_of N | convert_layout | yield | return
+//! ORDER     relaxed | acquire | release | acq_rel          SCOPE     block | cluster | system
 //! LITERAL   3 | 1.5 | inf | -inf | nan | true | bits 0x7fc00001
 //! ```
 //!
@@ -38,6 +41,7 @@ use std::fmt::{self, Write};
 use super::func::{Func, Op, OpData, ParamAttrs, Region, Value};
 use super::number::Scalar;
 use super::ops::{Combine, LoopOptions, OpKind};
+use super::ordering::AtomicOrdering;
 use super::tma::{Multicast, TensorMap, TmaLoad};
 use super::types::DType;
 
@@ -332,7 +336,10 @@ fn head(kind: &OpKind) -> String {
         OpKind::Compare(predicate) => format!("cmp {}", predicate.name()),
         OpKind::ExpandDims { axis } => format!("expand_dims {axis}"),
         OpKind::Transpose { perm } => format!("transpose {perm:?}"),
-        OpKind::AtomicRmw(op) => format!("atomic_rmw {}", op.name()),
+        OpKind::AtomicRmw(op, ordering) => {
+            format!("atomic_rmw {}{}", op.name(), ordering_words(*ordering))
+        }
+        OpKind::AtomicCas(ordering) => format!("atomic_cas{}", ordering_words(*ordering)),
         OpKind::ViewDim(axis) => format!("view_dim {axis}"),
         OpKind::ViewStride(axis) => format!("view_stride {axis}"),
         OpKind::Reduce { axis, combine } => format!("reduce {}{axis}", combine_name(*combine)),
@@ -357,6 +364,12 @@ fn head(kind: &OpKind) -> String {
     }
 }
 
+/// The words of an atomic's order and scope, each after a space.
+fn ordering_words(ordering: AtomicOrdering) -> String {
+    let words = [ordering.order.name(), ordering.scope.name()];
+    words.into_iter().flatten().flat_map(|word| [" ", word]).collect()
+}
+
 /// The whole head of the kinds that carry nothing, and the first word of the others.
 fn bare_name(kind: &OpKind) -> &'static str {
     match kind {
@@ -373,10 +386,10 @@ fn bare_name(kind: &OpKind) -> &'static str {
         OpKind::PtrAdd => "ptr_add",
         OpKind::Load => "load",
         OpKind::Store => "store",
-        OpKind::AtomicCas => "atomic_cas",
         OpKind::ViewPtr => "view_ptr",
         OpKind::ViewLoad => "view_load",
         OpKind::ViewStore => "view_store",
+        OpKind::MakeView => "make_view",
         OpKind::For(_) => "for",
         OpKind::While => "while",
         OpKind::If => "if",
@@ -392,7 +405,8 @@ fn bare_name(kind: &OpKind) -> &'static str {
         | OpKind::Asm { .. }
         | OpKind::ExpandDims { .. }
         | OpKind::Transpose { .. }
-        | OpKind::AtomicRmw(_)
+        | OpKind::AtomicRmw(..)
+        | OpKind::AtomicCas(_)
         | OpKind::ViewDim(_)
         | OpKind::ViewStride(_)
         | OpKind::Reduce { .. }

@@ -141,6 +141,22 @@ impl DType {
         }
     }
 
+    /// The dtype in which sums of this one are kept, `T::Acc` of the language: f32, f64 for f64, i32 for integers of 8 and
+    /// 16 bits, and other integers themselves. None for bool.
+    ///
+    /// ```
+    /// # use genesis_kernel::ir::DType;
+    /// assert_eq!(DType::F8E4M3.sums_in(), Some(DType::F32));
+    /// assert_eq!(DType::U16.sums_in(), Some(DType::I32));
+    /// assert_eq!(DType::U64.sums_in(), Some(DType::U64));
+    /// ```
+    pub fn sums_in(self) -> Option<DType> {
+        match self {
+            DType::I16 | DType::U16 => Some(DType::I32),
+            dtype => dtype.accumulator().or(dtype.is_int().then_some(dtype)),
+        }
+    }
+
     /// Whether it is an integer, signed or not; bool is not.
     pub fn is_int(self) -> bool {
         !self.is_float() && self != DType::Bool

@@ -87,16 +87,15 @@ pub(crate) fn param_kinds(ast: &'static FnAst, dtypes: &[DType]) -> Result<Vec<P
 }
 
 fn resolve(ast: &'static FnAst, dtypes: &[DType], dtype: DTypeAst) -> Result<(DType, bool), Error> {
-    match dtype {
-        DTypeAst::Fixed(dtype) => Ok((dtype, false)),
-        DTypeAst::Param(name) => {
-            let position = ast.dtypes.iter().position(|param| param.name == name);
-            let dtype = position.and_then(|i| dtypes.get(i));
-            dtype.map(|&dtype| (dtype, true)).ok_or_else(|| {
-                Error::bug(format!("{}: `{name}` is not a type parameter", ast.name))
-            })
-        }
-    }
+    let param = dtype.param();
+    let known = dtype.resolve(|name| {
+        let position = ast.dtypes.iter().position(|param| param.name == name);
+        position.and_then(|i| dtypes.get(i)).copied()
+    });
+    known.map(|dtype| (dtype, param.is_some())).ok_or_else(|| {
+        let name = param.unwrap_or_default();
+        Error::bug(format!("{}: `{name}` is not a type parameter", ast.name))
+    })
 }
 
 /// Refuses arguments that do not fit.
@@ -143,7 +142,7 @@ fn check_dtype(param: &ParamKind, given: DType) -> Check {
 
 fn check_ptr(param: &ParamKind, ptr: &PtrArg, device: Device) -> Check {
     check_dtype(param, ptr.dtype)?;
-    if ptr.device != device {
+    if ptr.device != device && !ptr.is_nothing() {
         return Err(format!("is on {}, the launch is on {device}", ptr.device));
     }
     if param.mutable && !ptr.mutable {
@@ -255,16 +254,19 @@ mod tests {
                 span: SPAN,
                 pattern: &PatternAst::Name("x"),
                 ty: TypeAst::Ptr { dtype: T, mutable: false },
+                optional: false,
             },
             ParamAst {
                 span: SPAN,
                 pattern: &PatternAst::Name("y"),
                 ty: TypeAst::View { dtype: T, rank: 2, mutable: true },
+                optional: false,
             },
             ParamAst {
                 span: SPAN,
                 pattern: &PatternAst::Name("eps"),
                 ty: TypeAst::Scalar(DTypeAst::Fixed(DType::F32)),
+                optional: false,
             },
         ],
         body: &BlockAst { stmts: &[], value: None },

@@ -25,6 +25,9 @@ pub trait Element: HostElement + 'static {
     note = "floats of 8 bits are for storage: convert with `.to::<f32>()`"
 )]
 pub trait Number: Element {
+    /// The dtype in which sums of this one are kept: f32, f64 for f64, i32 for integers of 8 and 16 bits, and other
+    /// integers themselves.
+    type Acc: Number<Acc = Self::Acc>;
     /// 0
     const ZERO: Self;
     /// 1
@@ -40,7 +43,10 @@ pub trait Number: Element {
     message = "this needs a float dtype, `{Self}` is none",
     note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float`"
 )]
-pub trait Float: Number + Factor<Sum = f32> + Accumulator {
+pub trait Float: Number<Acc = <Self as Float>::FloatAcc> + Factor<Sum = f32> + Accumulator {
+    /// [`Number::Acc`], which is a float.
+    #[doc(hidden)]
+    type FloatAcc: Float<FloatAcc = Self::FloatAcc>;
     /// Infinity.
     const INFINITY: Self;
     /// Minus infinity.
@@ -58,7 +64,10 @@ pub trait Float: Number + Factor<Sum = f32> + Accumulator {
     message = "this needs a float of 8 bits, `{Self}` is none",
     note = "these are `f8e4m3` and `f8e5m2`; a parameter of a kernel needs the bound `Float8`"
 )]
-pub trait Float8: Element + Factor<Sum = f32> {}
+pub trait Float8: Element + Factor<Sum = f32> {
+    /// The dtype in which sums of this one are kept: f32.
+    type Acc: Float<FloatAcc = Self::Acc>;
+}
 
 /// What `dot` multiplies: every float, those of 8 bits too, and integers of 8 bits.
 #[diagnostic::on_unimplemented(
@@ -85,14 +94,18 @@ impl Accumulator for i32 {}
     message = "this needs an integer of 8 bits, `{Self}` is none",
     note = "these are `i8` and `u8`; a parameter of a kernel needs the bound `Int8`"
 )]
-pub trait Int8: Int + Factor<Sum = i32> {}
+pub trait Int8: Int<IntAcc = i32> + Factor<Sum = i32> {}
 
 /// `i8` to `i64`, `u8` to `u64`.
 #[diagnostic::on_unimplemented(
     message = "this needs an integer dtype, `{Self}` is none",
     note = "convert with `.to::<i64>()`; a parameter of a kernel needs the bound `Int`"
 )]
-pub trait Int: Number + Logic {}
+pub trait Int: Number<Acc = <Self as Int>::IntAcc> + Logic {
+    /// [`Number::Acc`], which is an integer.
+    #[doc(hidden)]
+    type IntAcc: Int<IntAcc = Self::IntAcc>;
+}
 
 /// A dtype with `&`, `|` and `^`: `bool` and the integers.
 #[diagnostic::on_unimplemented(
@@ -116,15 +129,18 @@ impl Logic for bool {}
 impl Bool for bool {}
 
 macro_rules! ints {
-    ($($ty:ident),*) => {$(
+    ($($ty:ident: $acc:ident),*) => {$(
         #[diagnostic::do_not_recommend]
         impl Element for $ty {}
         #[diagnostic::do_not_recommend]
         impl Logic for $ty {}
         #[diagnostic::do_not_recommend]
-        impl Int for $ty {}
+        impl Int for $ty {
+            type IntAcc = $acc;
+        }
         #[diagnostic::do_not_recommend]
         impl Number for $ty {
+            type Acc = $acc;
             const ZERO: $ty = 0;
             const ONE: $ty = 1;
             const MIN: $ty = $ty::MIN;
@@ -132,7 +148,7 @@ macro_rules! ints {
         }
     )*};
 }
-ints!(i8, i16, i32, i64, u8, u16, u32, u64);
+ints!(i8: i32, i16: i32, i32: i32, i64: i64, u8: i32, u16: i32, u32: u32, u64: u64);
 
 macro_rules! ints8 {
     ($($ty:ident),*) => {$(
@@ -147,7 +163,7 @@ macro_rules! ints8 {
 ints8!(i8, u8);
 
 macro_rules! floats {
-    ($($ty:ident: $zero:expr, $one:expr);*) => {$(
+    ($($ty:ident: $acc:ident, $zero:expr, $one:expr);*) => {$(
         #[diagnostic::do_not_recommend]
         impl Element for $ty {}
         #[diagnostic::do_not_recommend]
@@ -158,6 +174,7 @@ macro_rules! floats {
         impl Accumulator for $ty {}
         #[diagnostic::do_not_recommend]
         impl Float for $ty {
+            type FloatAcc = $acc;
             const INFINITY: $ty = $ty::INFINITY;
             const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
             const NAN: $ty = $ty::NAN;
@@ -166,6 +183,7 @@ macro_rules! floats {
         }
         #[diagnostic::do_not_recommend]
         impl Number for $ty {
+            type Acc = $acc;
             const ZERO: $ty = $zero;
             const ONE: $ty = $one;
             const MIN: $ty = $ty::MIN;
@@ -173,7 +191,12 @@ macro_rules! floats {
         }
     )*};
 }
-floats!(f16: f16::ZERO, f16::ONE; bf16: bf16::ZERO, bf16::ONE; f32: 0.0, 1.0; f64: 0.0, 1.0);
+floats!(
+    f16: f32, f16::ZERO, f16::ONE;
+    bf16: f32, bf16::ZERO, bf16::ONE;
+    f32: f32, 0.0, 1.0;
+    f64: f64, 0.0, 1.0
+);
 
 macro_rules! floats8 {
     ($($ty:ident),*) => {$(
@@ -184,7 +207,9 @@ macro_rules! floats8 {
             type Sum = f32;
         }
         #[diagnostic::do_not_recommend]
-        impl Float8 for $ty {}
+        impl Float8 for $ty {
+            type Acc = f32;
+        }
     )*};
 }
 floats8!(f8e4m3, f8e5m2);

@@ -23,6 +23,36 @@ fn scale<T: Float>(x: T, by: f32) -> T {
     return x * factor;
 }
 
+#[device]
+fn mean<T: Float, const N: usize>(x: Tile1<T, N>) -> T::Acc {
+    let total: T::Acc = sum(x.to::<T::Acc>(), 0);
+    total / T::Acc::from(N as f32)
+}
+
+/// The two halves of a line.
+#[device]
+fn halves<T: Number, const N: usize>(x: Tile1<T, N>) -> (Tile1<T, { N / 2 }>, Tile1<T, { N / 2 }>) {
+    let (a, b) = split(x.reshape::<2, { N / 2 }>().trans());
+    (a, b)
+}
+
+#[device]
+fn add_halves<const N: usize>(x: Tile1<f32, N>, y: Tile1<f32, { N / 2 }>) -> Tile1<f32, { N / 2 }> {
+    let (a, b) = halves(x);
+    a + b + y
+}
+
+#[kernel]
+fn sums<T: Float, const N: usize>(x: View<T, 1>, out: ViewMut<T::Acc, 1>, by: T::Acc) {
+    let v = x.load::<N>([0]);
+    let least: T::Acc = 0.5;
+    let (a, b) = halves::<_, N, { N / 2 }>(v.to::<T::Acc>());
+    let both: Tile1<T::Acc, { N / 2 }> = add_up(sum(a, 0), T::Acc::ONE) + b * mean(v) * by;
+    out.store([0], maximum(both, least));
+    let c = add_halves(v.to::<f32>(), zeros::<f32, { N / 2 }>());
+    out.store([0], c.to::<T::Acc>());
+}
+
 #[kernel]
 fn making<const M: usize, const N: usize>(out: PtrMut<f32>, ids: PtrMut<i64>) {
     let i = arange::<M>();
@@ -36,6 +66,9 @@ fn making<const M: usize, const N: usize>(out: PtrMut<f32>, ids: PtrMut<i64>) {
 #[kernel]
 fn shapes<const M: usize, const N: usize>(x: View<f32, 2>, out: ViewMut<f32, 2>) {
     let a = x.load_once::<M, N>([0, 0]);
+    let part = out.subview([1, 0], [2, 2]).subview([0, 0], [2, 2], [2, 1]);
+    part.store([0, 0], a, a > 0.0);
+    part.store_once([0, 0], 1.0, true);
     out.store_kept([0, 0], x.load_kept::<M, N>([0, 0]) + out.load_once::<M, N>([1, 0]));
     let b = expand_dims(a, 0).squeeze(0).expand_dims(2).squeeze(2);
     let c = trans(b).trans();
@@ -60,8 +93,11 @@ fn memory<T: Number, const N: usize>(x: Ptr<T>, out: PtrMut<T>, n: i64, sums: Pt
     let old = atomic_add(sums + i, 1, mask) + atomic_max(sums + i, 2) + atomic_min(sums + i, 3);
     let bits = atomic_and(sums, 7) | atomic_or(sums, 1) ^ atomic_xor(sums, 3);
     atomic_xchg(sums + i, old);
-    atomic_cas(sums, 0, bits);
+    atomic_add::<Relaxed>(sums, 1);
+    atomic_xchg::<AcqRel, Block>(sums, bits, n > 0);
+    atomic_cas::<System>(sums, 0, bits);
     atomic_cas(sums + i, old, 3, mask);
+    view_of(out, [n, 2], [2, 1]).store([0, 0], T::ONE);
     store(out - 1 + n, T::ZERO);
 }
 
@@ -112,7 +148,9 @@ fn math<const N: usize>(x: View<f32, 1>, out: ViewMut<f32, 1>, k: i64) {
     let e = where_(signbit(e), ldexp(e, 2), ldexp(v, arange::<N>())) + ldexp(2.0_f32, n);
     let f = where_(k > 3, e, n as f32) + square(v) + scale(2.5_f32, 0.5);
     let g = inline_asm!("add.f32 $0, $1, $2;", "=f,f,f", f, a, f + a) * 0.0;
-    let f = f + g;
+    let f = f + g + erfcx(f) + erfcinv(f) + normcdf(f) + normcdfinv(f);
+    let f =
+        f + bessel_j0(f) + bessel_j1(f) + bessel_y0(f) + bessel_y1(f) + bessel_i0(f) + bessel_i1(f);
     out.store([0], -f / (f + 1.0) + exp(1.0_f32) + f32::EPSILON + f32::MIN_POSITIVE * PI);
 }
 
@@ -191,6 +229,12 @@ fn the_front_end_builds_what_rustc_accepts() -> Result<(), Error> {
     math::specialize(math::Consts { N: 16 }, &hints)?;
     control::specialize(control::Consts { N: 16 }, &hints)?;
     random::specialize(random::Consts { N: 16 }, &hints)?;
+    for (text, acc) in [
+        (sums::specialize::<f16>(sums::Consts { N: 16 }, &hints)?.tir(), "f32"),
+        (sums::specialize::<f64>(sums::Consts { N: 16 }, &hints)?.tir(), "f64"),
+    ] {
+        assert!(text.contains(&format!("%out: view<{acc},1>")), "{text}");
+    }
     products::specialize::<f32>(products::Consts { M: 16, N: 32 }, &hints)?;
     products::specialize::<f16>(products::Consts { M: 16, N: 32 }, &hints)?;
     Ok(())

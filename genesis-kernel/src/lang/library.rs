@@ -5,12 +5,16 @@
 //! that they lose no more than a few bits: where a difference would cancel stands a series. docs/language.md says
 //! what each is right to.
 
+pub mod bessel;
+pub mod normal;
 pub mod shared;
 pub mod single;
 
 use genesis_macros::device;
 
-use self::shared::is_negative;
+use self::bessel::{i0_wide, i1_wide, j0_wide, j1_wide, y0_wide, y1_wide};
+use self::normal::{erfcinv_wide, erfcx_wide, normcdf_wide, normcdfinv_wide};
+use self::shared::{erfc_wide, is_negative};
 use self::single::{
     acos_single, acosh_single, asin_single, asinh_single, atan_single, atan2_single, atanh_single,
     cosh_single, erfc_single, erfinv_single, expm1_single, hypot_single, lgamma_single,
@@ -64,6 +68,41 @@ in_single_or_double! {
     sinpi_of = sinpi_wide, sinpi_wide;
     /// `cos(pi x)`
     cospi_of = cospi_wide, cospi_wide;
+}
+
+macro_rules! in_double {
+    ($($(#[$doc:meta])* $name:ident = $wide:ident;)*) => {$(
+        $(#[$doc])*
+        #[device]
+        pub fn $name<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
+            $wide(x.to::<f64>()).to::<T>()
+        }
+    )*};
+}
+
+in_double! {
+    /// The gamma function.
+    tgamma_of = tgamma_wide;
+    /// `exp(x^2) erfc(x)`
+    erfcx_of = erfcx_wide;
+    /// The inverse of `erfc`.
+    erfcinv_of = erfcinv_wide;
+    /// The normal distribution below x.
+    normcdf_of = normcdf_wide;
+    /// The inverse of the normal distribution.
+    normcdfinv_of = normcdfinv_wide;
+    /// The Bessel function of the first kind and order 0.
+    bessel_j0_of = j0_wide;
+    /// The Bessel function of the first kind and order 1.
+    bessel_j1_of = j1_wide;
+    /// The Bessel function of the second kind and order 0.
+    bessel_y0_of = y0_wide;
+    /// The Bessel function of the second kind and order 1.
+    bessel_y1_of = y1_wide;
+    /// The modified Bessel function of the first kind and order 0.
+    bessel_i0_of = i0_wide;
+    /// The modified Bessel function of the first kind and order 1.
+    bessel_i1_of = i1_wide;
 }
 
 macro_rules! pairs_in_single_or_double {
@@ -236,62 +275,6 @@ pub fn atanh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let size = abs(x);
     let result = log1p(size * A::from(2.0) / (A::ONE - size)) * A::from(0.5);
     where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
-}
-
-/// `exp(x^2) erfc(x)` for `0.46875 <= x <= 4`, by the quotient of two polynomials.
-///
-/// Source: W. J. Cody, Rational Chebyshev approximations for the error function, 1969.
-#[device]
-pub fn erfc_middle<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let n = x * A::from(2.153115354744038e-8) + A::from(0.5641884969886701);
-    let n = fma(n, x, full_like(x, A::from(8.883149794388377)));
-    let n = fma(n, x, full_like(x, A::from(66.11919063714163)));
-    let n = fma(n, x, full_like(x, A::from(298.6351381974001)));
-    let n = fma(n, x, full_like(x, A::from(881.952221241769)));
-    let n = fma(n, x, full_like(x, A::from(1712.0476126340707)));
-    let n = fma(n, x, full_like(x, A::from(2051.0783778260716)));
-    let n = fma(n, x, full_like(x, A::from(1230.3393547979972)));
-    let d = x + A::from(15.744926110709835);
-    let d = fma(d, x, full_like(x, A::from(117.6939508913125)));
-    let d = fma(d, x, full_like(x, A::from(537.18110186201)));
-    let d = fma(d, x, full_like(x, A::from(1621.3895745666903)));
-    let d = fma(d, x, full_like(x, A::from(3290.7992357334597)));
-    let d = fma(d, x, full_like(x, A::from(4362.619090143247)));
-    let d = fma(d, x, full_like(x, A::from(3439.3676741437216)));
-    let d = fma(d, x, full_like(x, A::from(1230.3393548037495)));
-    n / d
-}
-
-/// `exp(x^2) erfc(x)` for `x >= 4`, with `z = 1 / x^2`; from the same source.
-#[device]
-pub fn erfc_far<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let z = A::ONE / (x * x);
-    let n = z * A::from(0.016315387137302097) + A::from(0.30532663496123236);
-    let n = n * z + A::from(0.36034489994980445);
-    let n = n * z + A::from(0.12578172611122926);
-    let n = n * z + A::from(0.016083785148742275);
-    let n = n * z + A::from(0.0006587491615298378);
-    let d = z + A::from(2.568520192289822);
-    let d = d * z + A::from(1.8729528499234604);
-    let d = d * z + A::from(0.5279051029514285);
-    let d = d * z + A::from(0.06051834131244132);
-    let d = d * z + A::from(0.0023352049762686918);
-    (A::from(0.5641895835477563) - z * n / d) / x
-}
-
-/// `1 - erf(x)`; from one half on by itself, where the difference would cancel.
-#[device]
-pub fn erfc_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let near = minimum(maximum(x, A::from(0.46875)), A::from(4.0));
-    let far = minimum(maximum(x, A::from(4.0)), A::from(30.0));
-    let scaled = where_(x > A::from(4.0), erfc_far(far), erfc_middle(near));
-    // What rounding the square lost would come back as many times as it is large.
-    let size = minimum(maximum(x, A::ZERO), A::from(30.0));
-    let square = size * size;
-    let rest = fma(size, size, -square);
-    let tail = exp(-square) * scaled;
-    let tail = tail - tail * rest;
-    where_(x > A::from(0.46875), tail, A::ONE - erf(x))
 }
 
 /// The length of the vector `(x, y)`, which overflows only where it has to.
@@ -654,12 +637,6 @@ pub fn tgamma_wide<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let left = where_(x == 0.0, 1.0 / x, where_(is_inf(right) & (floor(x) != x), sine * 0.0, left));
     let result = where_(is_left, left, right);
     where_(is_inf(x), where_(x > 0.0, x, x - x), result)
-}
-
-/// The gamma function.
-#[device]
-pub fn tgamma_of<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
-    tgamma_wide(x.to::<f64>()).to::<T>()
 }
 
 /// `2^(scale - 127)`, whose bits are the exponent; the least of them is no normal number, and 255 none at all.

@@ -67,7 +67,7 @@ pub use shape::{
     RemoveUnit, SetAxis, Shape, SplitLast, Squeeze, Transpose, Wider,
 };
 pub use tile::Tile;
-pub use view::{TileOf, View, ViewAxis, ViewMut, dim, stride};
+pub use view::{TileOf, View, ViewAxis, ViewMut, ViewOf, dim, stride};
 
 use crate::front::ast::FnAst;
 

@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use super::shape::Rank;
-use super::{Element, Float, FloatLiteral, IntLiteral, Number, OneDType, Ptr, PtrMut, Tile, typed};
+use super::{
+    Element, Float, FloatLiteral, IntLiteral, Mask, Number, OneDType, Ptr, PtrMut, Tile, typed,
+};
 
 /// A tensor of `RANK` axes that the kernel reads.
 pub struct View<T, const RANK: usize>(PhantomData<T>);
@@ -95,6 +97,23 @@ impl<T: Element, const RANK: usize> View<T, RANK> {
     pub fn ptr(self) -> Ptr<T> {
         typed()
     }
+
+    /// The view of the elements from these coordinates on, so many along each axis, as far as there are any; of none
+    /// along an axis whose coordinate lies outside.
+    pub fn subview(self, _coordinates: [i64; RANK], _extents: [i64; RANK]) -> Self {
+        self
+    }
+
+    /// [`subview`](Self::subview) of every second element, or as far apart as the steps along each axis say; of none
+    /// where a step is below 1.
+    pub fn subview_by(
+        self,
+        _coordinates: [i64; RANK],
+        _extents: [i64; RANK],
+        _steps: [i64; RANK],
+    ) -> Self {
+        self
+    }
 }
 
 impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
@@ -130,16 +149,74 @@ impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
         typed()
     }
 
+    /// The view of the elements from these coordinates on, so many along each axis, as far as there are any; of none
+    /// along an axis whose coordinate lies outside.
+    pub fn subview(self, _coordinates: [i64; RANK], _extents: [i64; RANK]) -> Self {
+        self
+    }
+
+    /// [`subview`](Self::subview) of every second element, or as far apart as the steps along each axis say; of none
+    /// where a step is below 1.
+    pub fn subview_by(
+        self,
+        _coordinates: [i64; RANK],
+        _extents: [i64; RANK],
+        _steps: [i64; RANK],
+    ) -> Self {
+        self
+    }
+
     /// Writes a tile at these coordinates; nothing past the edge.
     pub fn store<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
+
+    /// `store` of the elements where the mask is true.
+    pub fn store_masked<V, M>(self, _coordinates: [i64; RANK], _value: V, _mask: M)
+    where
+        V: TileOf<T, RANK>,
+        M: Mask<V::Shape>,
+    {
+    }
 
     /// As `store`, of elements that are not used again soon: caches give them up first. Only speed may
     /// change.
     pub fn store_once<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
 
+    /// `store_once` of the elements where the mask is true.
+    pub fn store_once_masked<V, M>(self, _coordinates: [i64; RANK], _value: V, _mask: M)
+    where
+        V: TileOf<T, RANK>,
+        M: Mask<V::Shape>,
+    {
+    }
+
     /// As `store`, of elements that are used again and again: caches give them up last. Only speed may
     /// change.
     pub fn store_kept<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
+
+    /// `store_kept` of the elements where the mask is true.
+    pub fn store_kept_masked<V, M>(self, _coordinates: [i64; RANK], _value: V, _mask: M)
+    where
+        V: TileOf<T, RANK>,
+        M: Mask<V::Shape>,
+    {
+    }
+}
+
+/// One pointer, and the view that [`view_of`](super::functions::view_of) makes of it.
+#[diagnostic::on_unimplemented(
+    message = "a view is made of one pointer, not of `{Self}`",
+    note = "give it a parameter of type `Ptr<T>` or `PtrMut<T>`, or `view.ptr()`"
+)]
+pub trait ViewOf<const RANK: usize> {
+    /// The view.
+    type View;
+}
+
+impl<T: Element, const RANK: usize> ViewOf<RANK> for Ptr<T> {
+    type View = View<T, RANK>;
+}
+impl<T: Element, const RANK: usize> ViewOf<RANK> for PtrMut<T> {
+    type View = ViewMut<T, RANK>;
 }
 
 /// A tile that a view of `RANK` axes of dtype `T` can store.
@@ -147,19 +224,29 @@ impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
     message = "a view of {RANK} axes of dtype `{T}` can't store `{Self}`",
     note = "convert with `.to::<{T}>()`; `.expand_dims(axis)`, `.row()` and `.col()` add a unit axis"
 )]
-pub trait TileOf<T, const RANK: usize> {}
+pub trait TileOf<T, const RANK: usize> {
+    /// The shape, which a mask fits; `()` of a number.
+    type Shape;
+}
 
 impl<T, U, S, const RANK: usize> TileOf<T, RANK> for Tile<U, S>
 where
     U: Element + OneDType<T>,
     S: Rank<RANK>,
 {
+    type Shape = S;
 }
 
 /// A number stored by a view is a tile of extents 1.
 #[diagnostic::do_not_recommend]
-impl<T: Element, const RANK: usize> TileOf<T, RANK> for T {}
+impl<T: Element, const RANK: usize> TileOf<T, RANK> for T {
+    type Shape = ();
+}
 #[diagnostic::do_not_recommend]
-impl<T: Number, const RANK: usize> TileOf<T, RANK> for IntLiteral {}
+impl<T: Number, const RANK: usize> TileOf<T, RANK> for IntLiteral {
+    type Shape = ();
+}
 #[diagnostic::do_not_recommend]
-impl<T: Float, const RANK: usize> TileOf<T, RANK> for FloatLiteral {}
+impl<T: Float, const RANK: usize> TileOf<T, RANK> for FloatLiteral {
+    type Shape = ();
+}

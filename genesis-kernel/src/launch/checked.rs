@@ -137,6 +137,9 @@ fn changes(before: &[u8], after: &[u8]) -> Vec<Range<usize>> {
 /// The bytes of the argument must be there.
 unsafe fn read(queue: &Queue, ptr: PtrArg) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; usize::try_from(ptr.bytes).unwrap_or(0)];
+    if ptr.is_nothing() {
+        return Ok(bytes);
+    }
     match queue {
         Queue::Cuda(stream) => stream.download(ptr.address, &mut bytes)?,
         // SAFETY: the caller says that the bytes are there.

@@ -159,7 +159,7 @@ fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
                 _ => continue,
             },
             OpKind::Histogram => "this counts in one block of a cluster",
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_)
                 if uses[data.results[0].index()] > 0
                     && to.is_none_or(|layout| layout.free_blocks() != 0) =>
             {
@@ -171,7 +171,7 @@ fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
                 "this goes over the blocks of a cluster, which multiply tiles"
             }
             // Such stores may have to wait for all blocks, of which some threads only load.
-            OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas
+            OpKind::Store | OpKind::AtomicRmw(..) | OpKind::AtomicCas(_)
                 if !lir.func.tma.loads.is_empty() =>
             {
                 "blocks of a cluster that multiply tiles store only by the copy engine: rows of 128 \

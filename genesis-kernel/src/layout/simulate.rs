@@ -216,7 +216,7 @@ impl Simulation<'_> {
             OpKind::Split => self.split(op),
             OpKind::ConvertLayout => self.convert(op),
             OpKind::Load => self.load(op),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => self.atomic(op),
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Gather { .. } => self.gather(op),
@@ -502,7 +502,7 @@ impl Simulation<'_> {
                 let address = operand(self, 0).bits;
                 let old = self.read(address, lir.func.tile(ptr).dtype());
                 let new = match &data.kind {
-                    OpKind::AtomicRmw(kind) => rmw(*kind, old, operand(self, 1)),
+                    OpKind::AtomicRmw(kind, _) => rmw(*kind, old, operand(self, 1)),
                     _ if old.bits == operand(self, 1).bits => operand(self, 2),
                     _ => old,
                 };

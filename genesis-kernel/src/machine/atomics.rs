@@ -1,8 +1,9 @@
 //! Atomics: which instruction each one is, and the fences around one that orders its program.
 //!
-//! One whose old value nobody uses is relaxed, and where there is a `red` for it, that. One whose old value is used orders
-//! its program: what any thread did before is seen by whoever meets a later such atomic on that address. So a barrier
-//! stands before it (see [`super::membar`]), a fence on either side, and a barrier after it.
+//! One that orders nothing is relaxed, and where nobody uses its old value and there is a `red` for it, that. One that
+//! releases has a barrier (see [`super::membar`]) and a fence before it: what any thread of the program did before is seen
+//! by whoever acquires that address later. One that acquires has a fence after it, and a barrier before the next access.
+//! Unless the kernel says otherwise, an atomic whose old value is used does both, for the GPU.
 //!
 //! ```text
 //! exec 4     %c = atomic_rmw add %p, %x, whose result is used         fence.gpu
@@ -10,12 +11,14 @@
 //!                                                                     fence.gpu
 //! exec 5     atomic_rmw add %q, %y : f32                       ->     atomic.red 5
 //! exec 6     atomic_rmw max %q, %y : f32                       ->     atomic.swap.loop 6
+//! exec 7     atomic_rmw add release system %p, %x              ->     fence.system
+//!                                                                     atomic.red 7
 //! ```
 //!
 //! What the hardware lacks, such as the maximum of floats, is a loop of compare-and-swap.
 
 use super::{AtomicBy, Block, Inst};
-use crate::ir::{AtomicOp, DType, Op, OpKind};
+use crate::ir::{AtomicOp, DType, MemoryScope, Op, OpKind};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
 
@@ -23,6 +26,16 @@ use crate::target::GpuTarget;
 pub(super) fn run(block: &mut Block, lir: &LayoutIr, gpu: &GpuTarget) {
     let uses = lir.func.count_uses();
     choose(block, &Choice { lir, gpu, uses });
+}
+
+/// Among whom an atomic's instruction and its fences work. A program of several blocks is one thread of control all the
+/// same, and where there are no clusters a block is its own.
+pub(crate) fn scope_of(lir: &LayoutIr, gpu: &GpuTarget, op: Op) -> MemoryScope {
+    match lir.func.op(op).kind.ordering().unwrap_or_default().scope {
+        MemoryScope::Block if lir.num_blocks > 1 => MemoryScope::Cluster,
+        MemoryScope::Cluster if !gpu.features.has_clusters() => MemoryScope::Block,
+        scope => scope,
+    }
 }
 
 struct Choice<'a> {
@@ -37,11 +50,10 @@ fn choose(block: &mut Block, choice: &Choice<'_>) {
         inst.blocks_mut().into_iter().for_each(|block| choose(block, choice));
         match inst {
             Inst::Exec { op, .. } if choice.lir.func.op(op).kind.is_atomic() => {
-                let orders = choice.is_used(op);
-                let fence = || orders.then_some(Inst::GpuFence);
-                done.extend(fence());
+                let [before, after] = choice.fences(op);
+                done.extend(before);
                 done.push(Inst::Atomic { op, by: choice.of(op) });
-                done.extend(fence());
+                done.extend(after);
             }
             _ => done.push(inst),
         }
@@ -54,10 +66,19 @@ impl Choice<'_> {
         self.uses[self.lir.func.op(op).results[0].index()] > 0
     }
 
+    /// The fences before and after it.
+    fn fences(&self, op: Op) -> [Option<Inst>; 2] {
+        let ordering = self.lir.func.op(op).kind.ordering().unwrap_or_default();
+        let scope = scope_of(self.lir, self.gpu, op);
+        let is_used = self.is_used(op);
+        [ordering.releases(is_used), ordering.acquires(is_used)]
+            .map(|is_needed| is_needed.then_some(Inst::Fence(scope)))
+    }
+
     fn of(&self, op: Op) -> AtomicBy {
         let data = self.lir.func.op(op);
         let dtype = self.lir.func.tile(data.results[0]).dtype();
-        let OpKind::AtomicRmw(kind) = data.kind else { return AtomicBy::Instruction };
+        let OpKind::AtomicRmw(kind, _) = data.kind else { return AtomicBy::Instruction };
         match kind {
             AtomicOp::Add if !self.is_used(op) && self.reduces(dtype) => AtomicBy::Reduction,
             AtomicOp::Add if matches!(dtype, DType::F32 | DType::F64) => AtomicBy::Instruction,
@@ -98,8 +119,13 @@ kernel counters(%p: *i32 exclusive, %q: *bf16 exclusive, %x: bf16) {
 ";
 
     fn after(gpu: &GpuTarget) -> String {
+        of(COUNTERS, gpu)
+    }
+
+    /// The instructions of the four atomics that follow a kernel's first op.
+    fn of(kernel: &str, gpu: &GpuTarget) -> String {
         let options = LayoutOptions { num_warps: Some(1), ..LayoutOptions::default() };
-        let lir = assign(&parse(COUNTERS).unwrap(), &options).unwrap();
+        let lir = assign(&parse(kernel).unwrap(), &options).unwrap();
         let mut code = parse_code("exec 1\nexec 2\nexec 3\nexec 4", &lir.func.walk()).unwrap();
         run(&mut code, &lir, gpu);
         print(&code, &lir.func)
@@ -116,6 +142,41 @@ kernel counters(%p: *i32 exclusive, %q: *bf16 exclusive, %x: bf16) {
             atomic.swap.loop 4                      // atomic_rmw
         "#]]
         .assert_eq(&after(&GpuTarget::SM_90A));
+    }
+
+    const ORDERED: &str = "
+kernel ordered(%p: *i32 exclusive, %q: *i32 exclusive) {
+  %0 = const 1 : i32
+  %1 = atomic_rmw add relaxed %p, %0 : i32
+  %2 = atomic_rmw max release system %p, %1 : i32
+  %3 = atomic_cas acquire cluster %q, %0, %0 : i32
+  %4 = atomic_rmw add acq_rel block %q, %0 : i32
+  return
+}
+";
+
+    #[test]
+    fn an_atomic_has_the_fences_that_its_order_needs() {
+        expect![[r#"
+            atomic.atom 1                           // atomic_rmw
+            fence.system
+            atomic.atom 2                           // atomic_rmw
+            atomic.atom 3                           // atomic_cas
+            fence.cluster
+            fence.block
+            atomic.red 4                            // atomic_rmw
+            fence.block
+        "#]]
+        .assert_eq(&of(ORDERED, &GpuTarget::SM_90A));
+    }
+
+    #[test]
+    fn without_clusters_a_block_is_its_own() {
+        let code = of(ORDERED, &GpuTarget::SM_80);
+        assert!(
+            !code.contains("fence.cluster") && code.matches("fence.block").count() == 3,
+            "{code}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::selection::Selection;
-use crate::ir::{Func, Op, ParamAttrs, Region};
+use crate::ir::{Func, MemoryScope, Op, ParamAttrs, Region};
 use crate::layout::{DotPlan, DotUnit, LayoutIr};
 
 /// Instructions that run one after the other.
@@ -43,8 +43,8 @@ pub enum Inst {
         /// What does it.
         by: AtomicBy,
     },
-    /// `fence.acq_rel.gpu`: orders this thread's accesses for all threads of the GPU.
-    GpuFence,
+    /// `fence.acq_rel`: orders this thread's accesses for all threads of the scope.
+    Fence(MemoryScope),
     /// Waits until at most this many of the warpgroup's panels are still to be read by the copy engine.
     WaitPanels(u32),
     /// A barrier of a warpgroup.
@@ -432,7 +432,7 @@ impl Inst {
             Inst::Barrier
             | Inst::ClusterBarrier
             | Inst::ClusterWait
-            | Inst::GpuFence
+            | Inst::Fence(_)
             | Inst::WaitPanels(_)
             | Inst::WarpgroupBarrier
             | Inst::AsyncFence

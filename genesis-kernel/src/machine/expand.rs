@@ -96,7 +96,7 @@ impl<'a> Expander<'a> {
             }
             OpKind::Histogram => self.histogram(op, block),
             OpKind::Dot { .. } => self.dot(op, block),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op, block),
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => self.atomic(op, block),
             _ => block.push(Inst::exec(op)),
         }
     }

@@ -63,9 +63,11 @@ struct Membar<'a> {
 enum Access {
     Load,
     Store,
-    /// Atomics do not wait for each other. One whose old value is used orders the whole program.
+    /// Atomics do not wait for each other. One that releases waits for the whole program, and the whole program for one
+    /// that acquires.
     Atomic {
-        ordered: bool,
+        releases: bool,
+        acquires: bool,
     },
 }
 
@@ -94,7 +96,7 @@ impl Membar<'_> {
         };
         match inst {
             Inst::Exec { op, reads } => {
-                if self.global(*op).is_some_and(|(access, at)| state.blocks(access, at)) {
+                if self.global(*op).is_some_and(|access| self.waits(state, access)) {
                     return Some(program());
                 }
                 let meets = reads.iter().any(|bytes| meet(&state.writes, &bytes.span()));
@@ -113,11 +115,11 @@ impl Membar<'_> {
             Inst::LoadShared(part) => meet(&state.writes, &part.bytes).then_some(Inst::Barrier),
             Inst::Copy { load, bytes, .. } => {
                 let meets = meet(&state.reads, &bytes.span()) || meet(&state.writes, &bytes.span());
-                let waits = self.global(*load).is_some_and(|(how, at)| state.blocks(how, at));
+                let waits = self.global(*load).is_some_and(|access| self.waits(state, access));
                 (meets || waits).then(program)
             }
             Inst::LoadIndices { of, .. } => {
-                let waits = self.index_loads(*of).any(|(how, at)| state.blocks(how, at));
+                let waits = self.index_loads(*of).any(|access| self.waits(state, access));
                 waits.then(program)
             }
             // The first copies of a loop wait before it.
@@ -221,8 +223,11 @@ impl Membar<'_> {
         let access = match data.kind {
             OpKind::Load => Access::Load,
             OpKind::Store => Access::Store,
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
-                Access::Atomic { ordered: self.uses[data.results[0].index()] > 0 }
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => {
+                let ordering = data.kind.ordering().unwrap_or_default();
+                let is_used = self.uses[data.results[0].index()] > 0;
+                let (releases, acquires) = (ordering.releases(is_used), ordering.acquires(is_used));
+                Access::Atomic { releases, acquires }
             }
             _ => return None,
         };
@@ -235,14 +240,27 @@ impl Membar<'_> {
         slice.iter().filter_map(|&op| self.global(op))
     }
 
+    /// Whether nothing writes the memory during the launch.
+    fn is_constant(&self, at: MemoryLocation) -> bool {
+        at.param.is_some_and(|param| self.lir.func.params[param as usize].attrs.readonly)
+    }
+
+    /// Whether an access of global memory must wait for others.
+    fn waits(&self, state: &State, (access, at): (Access, MemoryLocation)) -> bool {
+        let is_constant = access == Access::Load && self.is_constant(at);
+        state.acquired && !is_constant || state.blocks(access, at)
+    }
+
     fn touch(&self, access: Option<(Access, MemoryLocation)>, state: &mut State) {
         let Some((access, at)) = access else { return };
-        let is_readonly = |param: u32| self.lir.func.params[param as usize].attrs.readonly;
         let all = match access {
-            Access::Load if at.param.is_some_and(is_readonly) => return,
+            Access::Load if self.is_constant(at) => return,
             Access::Load => &mut state.loads,
             Access::Store => &mut state.stores,
-            Access::Atomic { .. } => &mut state.atomics,
+            Access::Atomic { acquires, .. } => {
+                state.acquired |= acquires;
+                &mut state.atomics
+            }
         };
         if !all.contains(&at) {
             all.push(at);
@@ -264,6 +282,8 @@ struct State {
     loads: Vec<MemoryLocation>,
     stores: Vec<MemoryLocation>,
     atomics: Vec<MemoryLocation>,
+    /// Whether an atomic has acquired what other programs wrote.
+    acquired: bool,
 }
 
 /// Whether some of these share bytes with others.
@@ -302,9 +322,9 @@ impl State {
         match access {
             Access::Load => meets(&self.stores) || meets(&self.atomics),
             Access::Store => meets(&self.stores) || meets(&self.atomics) || meets(&self.loads),
-            Access::Atomic { ordered } => {
+            Access::Atomic { releases, .. } => {
                 let any = [&self.loads, &self.stores, &self.atomics];
-                let any = ordered && any.iter().any(|all| !all.is_empty());
+                let any = releases && any.iter().any(|all| !all.is_empty());
                 any || meets(&self.loads) || meets(&self.stores)
             }
         }
@@ -326,6 +346,7 @@ impl State {
         add(&mut self.loads, &other.loads);
         add(&mut self.stores, &other.stores);
         add(&mut self.atomics, &other.atomics);
+        self.acquired |= other.acquired;
     }
 
     /// What the next iteration sees of it: pointers are others there, so that each thread's own elements may be another

@@ -106,6 +106,7 @@ pub(crate) use self::alias::PointsTo;
 pub(crate) use self::allocate::{
     BARRIER_BYTES, PANEL_BYTES, PANELS, PipelineLayout, SWIZZLE_ALIGNMENT, SharedMemory,
 };
+pub(crate) use self::atomics::scope_of;
 pub use self::code::{
     Across, Anew, AtomicBy, Block, Bytes, Code, For, Inst, Mma, MmaWait, Panel, Part, Stage,
 };

@@ -70,7 +70,8 @@ fn is_ordered(func: &Func) -> bool {
     let uses = func.count_uses();
     func.walk().into_iter().any(|op| {
         let data = func.op(op);
-        data.kind.is_atomic() && data.results.iter().any(|result| uses[result.index()] > 0)
+        let is_used = || data.results.iter().any(|result| uses[result.index()] > 0);
+        data.kind.ordering().is_some_and(|ordering| ordering.orders(is_used()))
     })
 }
 

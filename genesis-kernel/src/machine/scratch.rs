@@ -18,7 +18,7 @@ pub(crate) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
         OpKind::Scatter { .. } => lir.scatter(op).map_or(0, |plan| plan.bytes()),
         OpKind::Histogram => lir.histogram(op).bytes(),
         OpKind::Dot { .. } => dot_bytes(lir, op),
-        OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic_bytes(lir, uses, op),
+        OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => atomic_bytes(lir, uses, op),
         OpKind::For(_) => lir.multistage.get(&op).map_or(0, MultistageBuffer::bytes),
         _ => 0,
     }

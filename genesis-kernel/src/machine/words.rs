@@ -1,7 +1,7 @@
 //! The words of instructions with at most one simple operand, for the printer and the parser.
 
 use super::{AtomicBy, Inst, Panel, Part};
-use crate::ir::Op;
+use crate::ir::{MemoryScope, Op};
 
 /// Instructions without an operand.
 pub(super) const PLAIN: &[(&str, Inst)] = &[
@@ -11,7 +11,10 @@ pub(super) const PLAIN: &[(&str, Inst)] = &[
     ("wait.cluster", Inst::ClusterWait),
     ("arrive.cluster", Inst::ClusterArrive),
     ("leave.cluster", Inst::LeaveCluster),
-    ("fence.gpu", Inst::GpuFence),
+    ("fence.block", Inst::Fence(MemoryScope::Block)),
+    ("fence.cluster", Inst::Fence(MemoryScope::Cluster)),
+    ("fence.gpu", Inst::Fence(MemoryScope::Gpu)),
+    ("fence.system", Inst::Fence(MemoryScope::System)),
     ("fence.async", Inst::AsyncFence),
     ("fence.mbarriers", Inst::FenceBarriers),
     ("prefetch.maps", Inst::PrefetchMaps),

@@ -147,11 +147,13 @@ fn mask_access(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {
     let position = data.kind.mask_operand().unwrap_or(new.len());
     let mask = and(&mut b, new.get(position).copied(), own);
     match data.kind {
-        OpKind::AtomicRmw(kind) => {
+        OpKind::AtomicRmw(kind, ordering) => {
+            b.ordering = ordering;
             let before = b.atomic_rmw(kind, new[0], new[1], mask);
             rebuild.set(data.results[0], before);
         }
-        OpKind::AtomicCas => {
+        OpKind::AtomicCas(ordering) => {
+            b.ordering = ordering;
             let before = b.atomic_cas(new[0], new[1], new[2], mask);
             rebuild.set(data.results[0], before);
         }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A coordinate that may be negative, or wrap around to something negative before the tile ends, is also
-//! compared with zero: every access is in bounds. Along an axis
+//! compared with zero: every access is in bounds. A `make_view` goes: its operands are those values. Along an axis
 //! whose stride is known to be 0 one element is read and repeated.
 
 use super::rebuild::{Rebuild, Rewrite};
@@ -38,7 +38,7 @@ pub fn run(func: &Func) -> Result<Func, Diagnostic> {
     Ok(rebuild.new)
 }
 
-/// The parameters that a view became.
+/// The values that a view became.
 #[derive(Clone, Debug)]
 struct View {
     ptr: Value,
@@ -108,10 +108,22 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
     views
 }
 
+/// A view that the kernel makes: what its stride is known to be, folding finds.
+fn made(rebuild: &Rebuild<'_>, operands: &[Value]) -> View {
+    let new: Vec<Value> = operands.iter().map(|&value| rebuild.get(value)).collect();
+    let rank = new.len() / 2;
+    let (dims, strides) = (new[1..=rank].to_vec(), new[1 + rank..].to_vec());
+    View { ptr: new[0], dims, strides, unit: None, zeros: vec![false; rank] }
+}
+
 impl Rewrite for Views {
     fn op(&mut self, rebuild: &mut Rebuild<'_>, op: Op, region: Region) -> Result<(), Diagnostic> {
         let old = rebuild.old;
         let data = old.op(op);
+        if data.kind == OpKind::MakeView {
+            self.views[data.results[0].index()] = Some(made(rebuild, &data.operands));
+            return Ok(());
+        }
         let view = data.operands.first().and_then(|v| self.views[v.index()].clone());
         let Some(view) = view else {
             return rebuild.copy(self, op, region).map(|_| ());
@@ -131,11 +143,17 @@ impl Rewrite for Views {
                 rebuild.set(data.results[0], loaded);
             }
             OpKind::ViewStore => {
-                let coords = self.coords(rebuild, &data.operands[2..]);
+                let (coords, own) = data.operands[2..].split_at(view.dims.len());
+                let coords = self.coords(rebuild, coords);
+                let own = own.first().map(|&mask| rebuild.get(mask));
                 let value = rebuild.get(data.operands[1]);
                 let shape = old.tile(data.operands[1]).shape;
                 let mut b = rebuild.at(op, region);
                 let (ptr, mask) = view.access(&mut b, &coords, shape);
+                let mask = match own {
+                    Some(own) => b.binary(BinaryOp::And, mask, own),
+                    None => mask,
+                };
                 b.store(ptr, value, Some(mask));
             }
             _ => {

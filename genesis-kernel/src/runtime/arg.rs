@@ -29,6 +29,18 @@ pub struct PtrArg {
     pub mutable: bool,
 }
 
+impl PtrArg {
+    /// What is passed for an argument that is not there.
+    pub(crate) fn nothing(dtype: DType, mutable: bool) -> PtrArg {
+        PtrArg { device: Device::Cpu, address: 0, bytes: 0, dtype, mutable }
+    }
+
+    /// Whether there is no memory that it could be about.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.address == 0 && self.bytes == 0
+    }
+}
+
 /// A tensor on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ViewArg {

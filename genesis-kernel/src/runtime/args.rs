@@ -119,6 +119,18 @@ impl<'a> CheckedArg<'a> {
         Ok(CheckedArg { arg: Arg::View(view), buffer: Some(buffer) })
     }
 
+    /// A pointer to nothing, for an argument that is not there.
+    pub(super) fn no_ptr(dtype: DType, mutable: bool) -> CheckedArg<'a> {
+        CheckedArg { arg: Arg::Ptr(PtrArg::nothing(dtype, mutable)), buffer: None }
+    }
+
+    /// A view of nothing, for an argument that is not there.
+    pub(super) fn no_view(dtype: DType, rank: usize, mutable: bool) -> CheckedArg<'a> {
+        let mut view = ViewArg::flat(PtrArg::nothing(dtype, mutable), 0);
+        (view.rank, view.strides) = (rank.min(MAX_RANK) as u8, [0; MAX_RANK]);
+        CheckedArg { arg: Arg::View(view), buffer: None }
+    }
+
     /// The argument as plain data.
     #[inline]
     pub fn arg(&self) -> Arg {

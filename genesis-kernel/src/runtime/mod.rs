@@ -18,6 +18,7 @@ mod memory;
 pub mod nccl;
 mod nvtx;
 pub(crate) mod observe;
+mod optional;
 mod origin;
 mod pool;
 pub(crate) mod reach;
@@ -42,6 +43,9 @@ pub use memory::{pinned_memory_snapshot, pinned_memory_stats};
 pub use nvtx::has_nvtx;
 pub(crate) use nvtx::{pop as nvtx_pop, push as nvtx_push};
 pub use observe::TransferKind;
+pub use optional::{
+    Absent, AsOptionalPtr, AsOptionalPtrMut, AsOptionalScalar, AsOptionalView, AsOptionalViewMut,
+};
 pub use origin::{EnteredOrigin, Origin, enter, origin};
 pub use pool::{
     BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot,

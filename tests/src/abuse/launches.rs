@@ -108,12 +108,12 @@ fn argument<'b>(
     buffer: &'b Buffer,
     most: i64,
 ) -> Result<CheckedArg<'b>> {
-    let dtype_of = |dtype: &DTypeAst| match dtype {
-        DTypeAst::Fixed(dtype) => *dtype,
-        DTypeAst::Param(name) => {
-            let at = kernel.ast.dtypes.iter().position(|param| param.name == *name);
-            at.and_then(|at| dtypes.get(at)).copied().unwrap_or(DType::F32)
-        }
+    let dtype_of = |dtype: &DTypeAst| {
+        let known = dtype.resolve(|name| {
+            let at = kernel.ast.dtypes.iter().position(|param| param.name == name);
+            at.and_then(|at| dtypes.get(at)).copied()
+        });
+        known.unwrap_or(DType::F32)
     };
     let other: DType = g.v();
     let wrong = g.below(40) == 0;

@@ -1,7 +1,7 @@
 //! Atomics: element by element, in row-major order, each behind its mask.
 //!
-//! All are in acquire-release order, which is what a processor does anyway: an atomic whose old value is
-//! used orders what its program does before and after it.
+//! All are in acquire-release order among all threads, which is what a processor does anyway, whatever order and scope
+//! the kernel asks for.
 //!
 //! Integers use the processor's own operations. Floats use a loop of compare-and-swap around the same
 //! code that elementwise ops have, so that minimum and maximum treat NaN and -0 alike everywhere.
@@ -67,7 +67,9 @@ impl Lower<'_> {
         let operands = operands.collect::<Result<Vec<Val>, Error>>()?;
         let mask = data.kind.mask_operand().and_then(|position| operands.get(position)).copied();
         self.guarded(mask, dtype, &mut |lower| match data.kind {
-            OpKind::AtomicRmw(atomic) => lower.atomic_rmw(atomic, dtype, operands[0], operands[1]),
+            OpKind::AtomicRmw(atomic, _) => {
+                lower.atomic_rmw(atomic, dtype, operands[0], operands[1])
+            }
             _ => Ok(lower.atomic_cas(dtype, [operands[0], operands[1], operands[2]])),
         })
     }

@@ -135,7 +135,7 @@ impl Lower<'_> {
         let data = self.func.op(op);
         match &data.kind {
             OpKind::Store => self.store(op),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => self.atomic(op),
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Gather { .. } => self.gather(op),

@@ -43,8 +43,8 @@ const CHEAP_REPEATED: u32 = 5;
 pub(super) fn is_root(kind: &OpKind) -> bool {
     match kind {
         OpKind::Store
-        | OpKind::AtomicRmw(_)
-        | OpKind::AtomicCas
+        | OpKind::AtomicRmw(..)
+        | OpKind::AtomicCas(_)
         | OpKind::Reduce { .. }
         | OpKind::Scan { .. }
         | OpKind::Gather { .. }
@@ -60,6 +60,7 @@ pub(super) fn is_root(kind: &OpKind) -> bool {
         | OpKind::Print { .. }
         | OpKind::ViewLoad
         | OpKind::ViewStore
+        | OpKind::MakeView
         | OpKind::TmaLoad(_)
         | OpKind::TmaStore(_)
         | OpKind::ConvertLayout => true,

@@ -10,9 +10,9 @@ use super::collective::Partial;
 use super::lowering::Lowering;
 use super::registers::Registers;
 use crate::Error;
-use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
+use crate::ir::{AtomicOp, BinaryOp, DType, MemoryScope, Op, OpKind};
 use crate::layout::f2;
-use crate::machine::{AtomicBy, Guard};
+use crate::machine::{AtomicBy, Guard, scope_of};
 
 fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
     match (op, signed) {
@@ -28,12 +28,35 @@ fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
     }
 }
 
+/// A scope in PTX.
+pub(super) fn ptx_scope(scope: MemoryScope) -> &'static str {
+    match scope {
+        MemoryScope::Block => "cta",
+        MemoryScope::Cluster => "cluster",
+        MemoryScope::Gpu => "gpu",
+        MemoryScope::System => "sys",
+    }
+}
+
+/// An atomic of integers in PTX, without its scope.
+fn ptx_op(op: AtomicOp, signed: bool) -> (&'static str, char) {
+    match op {
+        AtomicOp::Add => ("add", 'u'),
+        AtomicOp::Max => ("max", if signed { 's' } else { 'u' }),
+        AtomicOp::Min => ("min", if signed { 's' } else { 'u' }),
+        AtomicOp::And => ("and", 'b'),
+        AtomicOp::Or => ("or", 'b'),
+        AtomicOp::Xor => ("xor", 'b'),
+        AtomicOp::Exchange => ("exch", 'b'),
+    }
+}
+
 /// The elementwise op of a loop of compare-and-swap.
 fn swapped(kind: &OpKind) -> Result<BinaryOp, Error> {
     match kind {
-        OpKind::AtomicRmw(AtomicOp::Add) => Ok(BinaryOp::Add),
-        OpKind::AtomicRmw(AtomicOp::Max) => Ok(BinaryOp::Max),
-        OpKind::AtomicRmw(AtomicOp::Min) => Ok(BinaryOp::Min),
+        OpKind::AtomicRmw(AtomicOp::Add, _) => Ok(BinaryOp::Add),
+        OpKind::AtomicRmw(AtomicOp::Max, _) => Ok(BinaryOp::Max),
+        OpKind::AtomicRmw(AtomicOp::Min, _) => Ok(BinaryOp::Min),
         _ => Err(Error::bug(format!("{kind:?} is no loop"))),
     }
 }
@@ -45,20 +68,23 @@ impl Lowering<'_> {
         let mask = data.kind.mask_operand().and_then(|position| operands.get(position));
         let access = self.lir.access(op);
         let dtype = self.dtype(data.results[0]);
+        let scope = scope_of(self.lir, self.facts.gpu, op);
         let mut old = Vec::new();
         for reg in 0..operands[0].len() {
             let is_masked = self.guard(op, reg) == Guard::Masked;
             let on = self.predicate(&access, mask.map(|mask| mask[reg]).filter(|_| is_masked));
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
             old.push(match by {
-                AtomicBy::Reduction => self.reduce_in_memory(dtype, parts[0], parts[1], on)?,
+                AtomicBy::Reduction => {
+                    self.reduce_in_memory(scope, dtype, [parts[0], parts[1]], on)?
+                }
                 AtomicBy::Instruction => {
-                    self.guarded(on, dtype, |lowering| lowering.atomic_element(op, &parts))?
+                    self.guarded(on, dtype, |lowering| lowering.atomic_element(op, scope, &parts))?
                 }
                 AtomicBy::SwapLoop => {
                     let binary = swapped(&data.kind)?;
                     self.guarded(on, dtype, |lowering| {
-                        lowering.swap_loop(binary, dtype, parts[0], parts[1])
+                        lowering.swap_loop(binary, (dtype, scope), parts[0], parts[1])
                     })?
                 }
             });
@@ -74,9 +100,9 @@ impl Lowering<'_> {
     /// Gives zero in place of the old value.
     fn reduce_in_memory(
         &self,
+        scope: MemoryScope,
         dtype: DType,
-        ptr: Val,
-        value: Val,
+        [ptr, value]: [Val; 2],
         on: Option<Val>,
     ) -> Result<Val, Error> {
         let e = self.e;
@@ -97,7 +123,8 @@ impl Lowering<'_> {
             _ => 'l',
         };
         let on = on.unwrap_or_else(|| e.bool(true));
-        let text = format!("@$0 red.relaxed.gpu.global.{name} [$1], $2;");
+        let scope = ptx_scope(scope);
+        let text = format!("@$0 red.relaxed.{scope}.global.{name} [$1], $2;");
         let constraints = format!("b,l,{letter},~{{memory}}");
         e.inline_asm(e.void(), &text, &constraints, &[on, ptr, value], true);
         Ok(e.zero(e.register_ty(dtype)))
@@ -124,7 +151,12 @@ impl Lowering<'_> {
         Ok(e.phi(ty, &[(e.zero(ty), before), (value, after)]))
     }
 
-    fn atomic_element(&mut self, op: Op, operands: &[Val]) -> Result<Val, Error> {
+    fn atomic_element(
+        &mut self,
+        op: Op,
+        scope: MemoryScope,
+        operands: &[Val],
+    ) -> Result<Val, Error> {
         let e = self.e;
         let data = self.func.op(op);
         let dtype = self.dtype(data.results[0]);
@@ -132,24 +164,76 @@ impl Lowering<'_> {
         let to_bits = |x| e.bitcast(to_memory(e, dtype, x), bits);
         let from_bits = |x| from_memory(e, dtype, e.bitcast(x, e.memory_ty(dtype)));
         match data.kind {
-            OpKind::AtomicRmw(AtomicOp::Add) if matches!(dtype, DType::F32 | DType::F64) => {
-                Ok(e.atomic_rmw(Rmw::FAdd, operands[0], operands[1], Order::Relaxed))
+            OpKind::AtomicRmw(AtomicOp::Add, _) if matches!(dtype, DType::F32 | DType::F64) => {
+                let name = if dtype == DType::F32 { "add.f32" } else { "add.f64" };
+                Ok(match scope {
+                    MemoryScope::Gpu => {
+                        e.atomic_rmw(Rmw::FAdd, operands[0], operands[1], Order::Relaxed)
+                    }
+                    scope => self.scoped(name, scope, &operands[..2]),
+                })
             }
-            OpKind::AtomicRmw(atomic) => {
-                let op = integer_op(atomic, dtype.is_signed_int());
-                Ok(from_bits(e.atomic_rmw(op, operands[0], to_bits(operands[1]), Order::Relaxed)))
+            OpKind::AtomicRmw(atomic, _) => {
+                let (signed, value) = (dtype.is_signed_int(), to_bits(operands[1]));
+                let old = match scope {
+                    MemoryScope::Gpu => {
+                        e.atomic_rmw(integer_op(atomic, signed), operands[0], value, Order::Relaxed)
+                    }
+                    scope => {
+                        let (name, class) = ptx_op(atomic, signed);
+                        let name = format!("{name}.{class}{}", dtype.bytes() * 8);
+                        self.scoped(&name, scope, &[operands[0], value])
+                    }
+                };
+                Ok(from_bits(old))
             }
             _ => {
                 let (expected, new) = (to_bits(operands[1]), to_bits(operands[2]));
-                Ok(from_bits(e.atomic_cas(operands[0], expected, new, Order::Relaxed)))
+                Ok(from_bits(self.compare_and_swap((dtype, scope), operands[0], expected, new)))
             }
         }
+    }
+
+    fn compare_and_swap(
+        &self,
+        (dtype, scope): (DType, MemoryScope),
+        ptr: Val,
+        expected: Val,
+        new: Val,
+    ) -> Val {
+        let e = self.e;
+        match scope {
+            MemoryScope::Gpu => e.atomic_cas(ptr, expected, new, Order::Relaxed),
+            scope => {
+                let name = format!("cas.b{}", dtype.bytes() * 8);
+                self.scoped(&name, scope, &[ptr, expected, new])
+            }
+        }
+    }
+
+    /// An atomic of another scope than the GPU's, which LLVM has no instruction for: it writes no scope, and that is the
+    /// GPU's to PTX. Gives the old value, of the type of the last operand.
+    fn scoped(&self, name: &str, scope: MemoryScope, operands: &[Val]) -> Val {
+        let e = self.e;
+        let letter = match name.rsplit_once('.').map(|(_, ty)| ty) {
+            Some("f32") => 'f',
+            Some("f64") => 'd',
+            Some("b16") => 'h',
+            Some(ty) if ty.ends_with("64") => 'l',
+            _ => 'r',
+        };
+        let values = operands.len() - 1;
+        let places: Vec<String> = (2..2 + values).map(|n| format!("${n}")).collect();
+        let scope = ptx_scope(scope);
+        let text = format!("atom.relaxed.{scope}.global.{name} $0, [$1], {};", places.join(", "));
+        let constraints = format!("={letter},l{},~{{memory}}", format!(",{letter}").repeat(values));
+        e.inline_asm(e.type_of(operands[values]), &text, &constraints, operands, true)
     }
 
     fn swap_loop(
         &mut self,
         binary: BinaryOp,
-        dtype: DType,
+        (dtype, scope): (DType, MemoryScope),
         ptr: Val,
         value: Val,
     ) -> Result<Val, Error> {
@@ -163,7 +247,7 @@ impl Lowering<'_> {
         let seen = e.phi(bits, &[(first, before)]);
         let old = e.bitcast(seen, e.register_ty(dtype));
         let new = elementwise::binary(e, Machine::Nvptx, binary, dtype, &[old, value])?;
-        let found = e.atomic_cas(ptr, seen, e.bitcast(new, bits), Order::Relaxed);
+        let found = self.compare_and_swap((dtype, scope), ptr, seen, e.bitcast(new, bits));
         e.add_incoming(seen, found, e.current_block());
         e.cond_br(e.icmp(IntPred::Eq, found, seen), done, again);
         e.position(done);

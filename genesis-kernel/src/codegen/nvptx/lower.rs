@@ -2,6 +2,7 @@
 
 use super::super::elementwise::{self, Target as Machine, packed_asm};
 use super::super::llvm::Val;
+use super::atomic::ptx_scope;
 use super::lowering::Lowering;
 use super::pipeline_state::Role;
 use super::programmatic_dependent_launch;
@@ -129,8 +130,9 @@ impl<'a> Lowering<'a> {
             Inst::AwaitTile => self.await_tile()?,
             Inst::PassTile => self.pass_tile()?,
             Inst::Rematerialize(ops) => self.begin_rematerialized(ops)?,
-            Inst::GpuFence => {
-                e.inline_asm(e.void(), "fence.acq_rel.gpu;", "~{memory}", &[], true);
+            Inst::Fence(scope) => {
+                let text = format!("fence.acq_rel.{};", ptx_scope(*scope));
+                e.inline_asm(e.void(), &text, "~{memory}", &[], true);
             }
             Inst::WaitPanels(left) => self.wait_panels(*left)?,
             Inst::WarpgroupBarrier => self.group_barrier()?,
@@ -162,7 +164,7 @@ impl<'a> Lowering<'a> {
             OpKind::Scatter { .. } => self.store_scattered(part.op),
             OpKind::Histogram => self.store_histogram(part.op, part.number),
             OpKind::Dot { .. } => self.store_operands(part.op),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.store_old_values(part.op),
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => self.store_old_values(part.op),
             ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
         }
     }
@@ -176,7 +178,7 @@ impl<'a> Lowering<'a> {
             OpKind::Gather { .. } => self.load_gathered(part.op),
             OpKind::Scatter { .. } => self.load_scattered(part.op),
             OpKind::Histogram => self.load_histogram(part.op, part.number),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.load_old_values(part.op),
+            OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => self.load_old_values(part.op),
             ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
         }
     }
@@ -228,10 +230,11 @@ impl<'a> Lowering<'a> {
             OpKind::ConvertLayout => self.convert_layout(op),
             OpKind::TmaLoad(number) => self.tma_load(op, *number),
             kind @ (OpKind::ViewLoad
-            | OpKind::AtomicRmw(_)
-            | OpKind::AtomicCas
+            | OpKind::AtomicRmw(..)
+            | OpKind::AtomicCas(_)
             | OpKind::TmaStore(_)
             | OpKind::ViewStore
+            | OpKind::MakeView
             | OpKind::Yield
             | OpKind::Return
             | OpKind::For(_)

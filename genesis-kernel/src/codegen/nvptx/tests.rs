@@ -21,11 +21,11 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
     let mut accesses = BTreeMap::new();
     for op in func.walk() {
         let data = func.op(op);
-        let is_access = matches!(data.kind, OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_));
+        let is_access = matches!(data.kind, OpKind::Load | OpKind::Store | OpKind::AtomicRmw(..));
         let Some(ptr) = data.operands.first().filter(|_| is_access) else { continue };
         let Some(layout) = &layouts[ptr.index()] else { continue };
         let bytes = func.tile(*ptr).dtype().bytes() as u32;
-        let limit = if matches!(data.kind, OpKind::AtomicRmw(_)) { 1 } else { 16 / bytes };
+        let limit = if matches!(data.kind, OpKind::AtomicRmw(..)) { 1 } else { 16 / bytes };
         let groups = layout.vectors(0, limit);
         let alignment = groups[0].len() as u32 * bytes;
         let (lane_copies, warp_copies) = (layout.free_lanes(), layout.free_warps());
@@ -364,11 +364,48 @@ fn atomics_assemble() {
         for op in ops {
             let text = ATOMIC.replace('T', dtype).replace("OP", op);
             compile_all(&in_rows(&text, 1, 4));
+            // The language exchanges no 16 bits; LLVM does it by those of the word around, of the GPU's scope.
+            if !(dtype.ends_with("16") && *op == "exchange") {
+                let scoped = format!("atomic_rmw {op} acq_rel system");
+                let scoped = text.replace(&format!("atomic_rmw {op}"), &scoped);
+                compile_all(&in_rows(&scoped, 1, 4));
+            }
             let unused = text.replace("%10, %8", "%10, %5");
             for (target, kernel) in TARGETS.iter().zip(compile_all(&in_rows(&unused, 1, 2))) {
                 let has_adds = dtype != "bf16" || target.features.bf16_reductions;
                 let adds = *op == "add" && has_adds;
                 assert_eq!(count(&kernel, "red.relaxed.gpu.global.add"), usize::from(adds));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_order_is_fences_and_a_scope_is_a_suffix() {
+    // Of each: the fences, and their scope on GPUs with clusters.
+    for (op, fences, scope) in [
+        ("add relaxed", 0, "gpu"),
+        ("max release", 1, "gpu"),
+        ("xor acquire system", 1, "sys"),
+        ("exchange acq_rel block", 2, "cta"),
+        ("add acq_rel cluster", 2, "cluster"),
+    ] {
+        for used in ["%10, %8", "%10, %5"] {
+            let text = ATOMIC.replace('T', "i32").replace("OP", op).replace("%10, %8", used);
+            for (target, kernel) in TARGETS.iter().zip(compile_all(&in_rows(&text, 1, 4))) {
+                let has_scope = scope != "cluster" || target.features.has_clusters();
+                let scope = if has_scope { scope } else { "cta" };
+                let fence = format!("fence.acq_rel.{scope};");
+                assert_eq!(count(&kernel, &fence), fences, "{op}: {}", kernel.ptx);
+                assert_eq!(count(&kernel, "fence.acq_rel"), fences, "{op}");
+                // LLVM writes no scope where it is the GPU's, which is what PTX then means.
+                let atom = match scope {
+                    "gpu" => "atom.global".to_owned(),
+                    scope => format!("atom.relaxed.{scope}.global"),
+                };
+                let atomics = count(&kernel, &atom);
+                let reductions = count(&kernel, &format!("red.relaxed.{scope}.global"));
+                assert_eq!(atomics + reductions, 1, "{op}: {}", kernel.ptx);
             }
         }
     }

@@ -114,7 +114,7 @@ pub(super) fn if_(cond: ExprAst, then: Vec<StmtAst>, otherwise: Vec<StmtAst>) ->
 }
 
 pub(super) fn param(name: &'static str, ty: TypeAst) -> ParamAst {
-    ParamAst { span: SPAN, pattern: leak(PatternAst::Name(name)), ty }
+    ParamAst { span: SPAN, pattern: leak(PatternAst::Name(name)), ty, optional: false }
 }
 
 /// A function of these parameters.

@@ -7,7 +7,7 @@ use crate::kernel::KernelDef;
 use crate::prelude::*;
 
 /// The inputs of one function, and what it gives for them.
-type Cases = Vec<([f64; 2], f64)>;
+pub(super) type Cases = Vec<([f64; 2], f64)>;
 
 fn element(dtype: DType, bytes: &[u8]) -> f64 {
     let mut word = [0; 8];
@@ -28,7 +28,7 @@ fn ulp(dtype: DType, value: f64) -> f64 {
 }
 
 /// Runs a kernel `y = f(a, b)` of 64 elements everywhere; the error in ULP of the worst.
-fn worst(kernel: &KernelDef, dtype: DType, cases: &[([f64; 2], f64)]) -> f64 {
+pub(super) fn worst(kernel: &KernelDef, dtype: DType, cases: &[([f64; 2], f64)]) -> f64 {
     let side = |i: usize| -> Vec<u8> {
         let value = |n: usize| Scalar::float(dtype, cases[n % cases.len()].0[i]);
         (0..64).flat_map(|n| value(n).bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
@@ -123,6 +123,8 @@ macro_rules! functions {
         }
     )*};
 }
+
+pub(super) use functions;
 
 functions! {
     expm1_keeps_small_digits a_expm1: |a, _b| expm1(a), |d| unary(d, f64::exp_m1, 9.0), [2.0 2.0];

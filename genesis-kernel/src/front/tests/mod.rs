@@ -1,5 +1,6 @@
 //! Tests of the front end: hand-made and random syntax here, real kernels beside them.
 
+mod accumulators;
 mod any_shape;
 mod asts;
 mod bits;
@@ -13,9 +14,13 @@ mod inline_asm;
 mod jumps;
 mod kernels;
 mod library;
+mod optional;
 mod order;
+mod ordering;
 mod ranges;
 mod refusals;
 mod runs;
 mod scaled;
+mod special;
+mod subviews;
 mod unroll;

@@ -2,6 +2,7 @@
 
 use super::super::func::{ParamAttrs, Value};
 use super::super::ops::{AtomicOp, BinaryOp, Cache, Predicate};
+use super::super::ordering::{AtomicOrdering, MemoryOrder, MemoryScope};
 use super::super::types::{DType, Shape, TileType, Type};
 use super::{Input, Maker};
 use crate::ir::InterpArg;
@@ -214,6 +215,22 @@ impl Maker {
         build.atomic_rmw(op, ptrs, value, Some(mask));
     }
 
+    /// An order and a scope, which change nothing where no program waits for another.
+    fn ordering(&mut self) -> AtomicOrdering {
+        if !self.options.wide {
+            return AtomicOrdering::default();
+        }
+        let order = match self.rng.chance(50) {
+            true => MemoryOrder::ByUse,
+            false => self.rng.pick(&MemoryOrder::WRITTEN),
+        };
+        let scope = match self.rng.chance(50) {
+            true => MemoryScope::Gpu,
+            false => self.rng.pick(&MemoryScope::WRITTEN),
+        };
+        AtomicOrdering { order, scope }
+    }
+
     /// Each lane has an element of its own, so that the old value is defined.
     fn own_atomics(&mut self, dtype: DType) {
         let (block, programs) = (self.block, self.programs());
@@ -222,12 +239,17 @@ impl Maker {
         let value = self.operand(dtype, block);
         let (cas, is_masked) = (self.rng.chance(30), self.rng.chance(50));
         let mask = is_masked.then_some(self.mask);
+        let ordering = self.ordering();
         let old = if cas {
             let expected = self.operand(dtype, block);
-            self.build().atomic_cas(ptrs, expected, value, mask)
+            let mut build = self.build();
+            build.ordering = ordering;
+            build.atomic_cas(ptrs, expected, value, mask)
         } else {
             let op = self.rng.pick(AtomicOp::ALL);
-            self.build().atomic_rmw(op, ptrs, value, mask)
+            let mut build = self.build();
+            build.ordering = ordering;
+            build.atomic_rmw(op, ptrs, value, mask)
         };
         self.keep_above(old, &[value]);
     }
@@ -302,6 +324,7 @@ impl Maker {
         let rows = dims[0];
         dims[0] = (rows * self.programs() as i64 - self.rng.below(2) as i64).max(1);
         let (view, _) = self.add_view("w", dtype, &dims, true);
+        let mask = (shape == self.block && self.rng.chance(30)).then_some(self.mask);
         let program = self.program;
         let mut build = self.build();
         let n = build.int(DType::I64, rows);
@@ -309,6 +332,6 @@ impl Maker {
         let zero = build.int(DType::I64, 0);
         let mut coords = vec![zero; shape.rank()];
         coords[0] = row;
-        build.view_store(view, value, &coords);
+        build.view_store(view, value, &coords, mask);
     }
 }

@@ -149,7 +149,10 @@ impl Verifier<'_> {
         for (i, &result) in data.results.iter().enumerate() {
             let def = Def::Result(op, i as u32);
             ensure!(self.func.value(result).def == def, "result {i} is defined elsewhere");
-            self.value_type(result)?;
+            // A view is a parameter or made by its op; nothing else gives one.
+            if data.kind != OpKind::MakeView {
+                self.value_type(result)?;
+            }
         }
         placement(&data.kind, place, is_last)?;
         rules::check(self.func, data)?;

@@ -1,5 +1,7 @@
 //! Type rules of every op: what it takes and what it gives.
 
+use std::ops::Range;
+
 use super::super::asm;
 use super::super::func::{Func, OpData};
 use super::super::number::Scalar;
@@ -34,12 +36,13 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::PtrAdd => rule.ptr_add(),
         OpKind::Load => rule.load(),
         OpKind::Store => rule.store(),
-        OpKind::AtomicRmw(op) => rule.atomic_rmw(*op),
-        OpKind::AtomicCas => rule.atomic_cas(),
+        OpKind::AtomicRmw(op, _) => rule.atomic_rmw(*op),
+        OpKind::AtomicCas(_) => rule.atomic_cas(),
         OpKind::ViewPtr => rule.view_ptr(),
         OpKind::ViewDim(axis) | OpKind::ViewStride(axis) => rule.view_number(*axis),
         OpKind::ViewLoad => rule.view_load(),
         OpKind::ViewStore => rule.view_store(),
+        OpKind::MakeView => rule.make_view(),
         OpKind::Reduce { axis, combine } => rule.reduce(*axis, *combine),
         OpKind::Scan { axis, combine, .. } => rule.scan(*axis, *combine),
         OpKind::Gather { axis } => rule.gather(*axis),
@@ -378,17 +381,17 @@ impl Rule<'_> {
         self.result_is(Type::scalar(DType::I64))
     }
 
-    /// Coordinates from operand `first` on: one index for each axis.
-    fn coordinates(&self, first: usize, rank: usize) -> Check {
-        let n = self.op.operands.len() - first;
+    /// Coordinates, which are these operands: one index for each axis.
+    fn coordinates(&self, operands: Range<usize>, rank: usize) -> Check {
+        let n = operands.len();
         ensure!(n == rank, "{n} coordinates for a view of rank {rank}");
-        (first..first + n).try_for_each(|i| self.operand_is(i, Type::scalar(DType::I64)))
+        operands.into_iter().try_for_each(|i| self.operand_is(i, Type::scalar(DType::I64)))
     }
 
     fn view_load(&self) -> Check {
         self.counts(1..=usize::MAX, 1)?;
         let (dtype, rank) = self.view()?;
-        self.coordinates(1, rank)?;
+        self.coordinates(1..self.op.operands.len(), rank)?;
         let shape = self.result()?.shape;
         self.result_is(TileType::data(dtype, shape))?;
         ensure!(shape.rank() == rank, "a tile of rank {} of a view of rank {rank}", shape.rank());
@@ -398,11 +401,23 @@ impl Rule<'_> {
     fn view_store(&self) -> Check {
         self.counts(2..=usize::MAX, 0)?;
         let (dtype, rank) = self.view()?;
-        self.coordinates(2, rank)?;
+        let is_masked = self.op.operands.len() > 2 + rank;
+        self.coordinates(2..self.op.operands.len() - usize::from(is_masked), rank)?;
         let shape = self.tile(1)?.shape;
+        self.mask(2 + rank, shape)?;
         self.operand_is(1, TileType::data(dtype, shape))?;
         ensure!(shape.rank() == rank, "a tile of rank {} to a view of rank {rank}", shape.rank());
         Ok(())
+    }
+
+    fn make_view(&self) -> Check {
+        self.counts(3..=1 + 2 * MAX_RANK, 1)?;
+        let ptr = self.pointer(0)?;
+        ensure!(ptr.shape.is_scalar(), "operand 0 is {ptr}, not one pointer");
+        let numbers = self.op.operands.len() - 1;
+        ensure!(numbers.is_multiple_of(2), "{numbers} extents and strides");
+        (1..=numbers).try_for_each(|i| self.operand_is(i, Type::scalar(DType::I64)))?;
+        self.result_is(Type::View { dtype: ptr.dtype(), rank: (numbers / 2) as u8 })
     }
 
     fn tma_load(&self, n: u8) -> Check {
@@ -411,7 +426,7 @@ impl Rule<'_> {
         };
         let map = self.tensor_map(load.map)?;
         self.counts(map.axes.len()..=map.axes.len(), 1)?;
-        self.coordinates(0, map.axes.len())?;
+        self.coordinates(0..self.op.operands.len(), map.axes.len())?;
         let shape = self.result()?.shape;
         self.result_is(TileType::data(map.dtype, shape))?;
         let numel = shape.numel() * map.dtype.bytes();
@@ -432,7 +447,7 @@ impl Rule<'_> {
         };
         let map = self.tensor_map(store.map)?;
         self.counts(1 + map.axes.len()..=1 + map.axes.len(), 0)?;
-        self.coordinates(1, map.axes.len())?;
+        self.coordinates(1..self.op.operands.len(), map.axes.len())?;
         let shape = self.tile(0)?.shape;
         self.operand_is(0, TileType::data(map.dtype, shape))
     }

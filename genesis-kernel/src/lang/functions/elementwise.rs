@@ -95,6 +95,26 @@ unary! {
     lgamma;
     /// The gamma function; NaN at the negative integers; computed in f64.
     tgamma;
+    /// `exp(x * x) * erfc(x)`, which does not underflow; computed in f64.
+    erfcx;
+    /// The inverse of `erfc`: infinite at 0, minus infinite at 2, NaN beyond; computed in f64.
+    erfcinv;
+    /// How much of the normal distribution lies below x; computed in f64.
+    normcdf;
+    /// The inverse of `normcdf`: infinite at 0 and 1, NaN beyond; computed in f64.
+    normcdfinv;
+    /// The Bessel function of the first kind and order 0; computed in f64.
+    bessel_j0;
+    /// The Bessel function of the first kind and order 1; computed in f64.
+    bessel_j1;
+    /// The Bessel function of the second kind and order 0; minus infinity at 0, NaN below; computed in f64.
+    bessel_y0;
+    /// The Bessel function of the second kind and order 1; minus infinity at 0, NaN below; computed in f64.
+    bessel_y1;
+    /// The modified Bessel function of the first kind and order 0; computed in f64.
+    bessel_i0;
+    /// The modified Bessel function of the first kind and order 1; computed in f64.
+    bessel_i1;
 }
 
 macro_rules! binary {

@@ -44,7 +44,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::Scan { .. } => shapes::simplify(cx, op),
         OpKind::Load => masked_load(cx, op),
         OpKind::Store => masked_store(cx, op),
-        OpKind::AtomicRmw(_) | OpKind::AtomicCas => masked_atomic(cx, op),
+        OpKind::AtomicRmw(..) | OpKind::AtomicCas(_) => masked_atomic(cx, op),
         OpKind::Assert { .. } => (operand_const(cx, op, 0) == Some(TRUE)).then(removed),
         OpKind::If => decided_branch(cx, op),
         OpKind::For(_) => short_loop(cx, op),
@@ -62,6 +62,7 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::ViewStride(_)
         | OpKind::ViewLoad
         | OpKind::ViewStore
+        | OpKind::MakeView
         | OpKind::TmaLoad(_)
         | OpKind::TmaStore(_)
         | OpKind::Dot { .. }

@@ -269,7 +269,8 @@ impl Plan {
     fn add_stores(&mut self, func: &Func, axes: &AxisAnalysis, products: &[Product]) {
         let made = made_by(func, products);
         for op in func.walk() {
-            if func.op(op).kind != OpKind::ViewStore {
+            // The copy engine knows edges and no masks.
+            if func.op(op).kind != OpKind::ViewStore || is_masked(func, op) {
                 continue;
             }
             let found = store(func, op, products, &made);
@@ -284,6 +285,12 @@ impl Plan {
             }
         }
     }
+}
+
+/// Whether a store of a view has a mask behind its coordinates.
+fn is_masked(func: &Func, op: Op) -> bool {
+    let operands = &func.op(op).operands;
+    operands.len() > 2 + func.tile(operands[1]).shape.rank()
 }
 
 fn stages(of_loop: LoopOptions, options: &Options) -> u32 {
