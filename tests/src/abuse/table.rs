@@ -106,7 +106,7 @@ methods! {
     hardswish(); hardsigmoid(); hardtanh(v v); relu6(); mish(); gelu_tanh(); softsign(); tanhshrink();
     hardshrink(v); softshrink(v); threshold(v v); glu(v); softmin(v); matmul_bias(t t);
     matmul_bias_gelu(t t); matmul_bias_activation(t t v); div_rounded(t v); rsub_scalar(v); rpow_scalar(v);
-    float_power(t); logaddexp2(t); fmax(t); fmin(t); bitwise_left_shift(t); bitwise_right_shift(t);
+    float_power(t); fmax(t); fmin(t); bitwise_left_shift(t); bitwise_right_shift(t);
     heaviside(t); signbit(); sgn(); deg2rad(); rad2deg(); logit(v); isposinf(); isneginf(); isclose(t r);
     allclose(t r); equal(t); isin(t); tensor_split(v v); tensor_split_at(is v); swapaxes(v v); ravel();
     unflatten(v is); expand_as(t); reshape_as(t); rot90(v v v); atleast_1d(); atleast_2d(); atleast_3d();

@@ -56,19 +56,22 @@ impl Activation {
 
     /// Whether one kernel should compute it together with the product of these and their bias.
     ///
-    /// The gradients of GELU and SiLU need what the function was given. A product that keeps only the
-    /// function's result computes that again in the backward, which takes longer than the pass over
-    /// memory that it spares, so that these two are joined where no gradient is recorded. The gradient of
-    /// ReLU follows from its result.
+    /// The gradients of GELU and SiLU need what the function was given, so that these two are joined where no
+    /// gradient is recorded. The gradient of ReLU follows from its result.
     pub(crate) fn joins(self, operands: [&Tensor; 3]) -> bool {
-        let is_recorded =
-            || is_grad_enabled() && operands.iter().any(|operand| operand.requires_grad());
         match self {
             Activation::Identity | Activation::GeluTanh | Activation::Other(_) => false,
             Activation::Relu => has_one_kernel(operands[0]),
-            Activation::Gelu | Activation::Silu => has_one_kernel(operands[0]) && !is_recorded(),
+            Activation::Gelu | Activation::Silu => {
+                has_one_kernel(operands[0]) && !is_recorded(operands)
+            }
         }
     }
+}
+
+/// Whether the tape keeps an op of these.
+fn is_recorded(operands: [&Tensor; 3]) -> bool {
+    is_grad_enabled() && operands.iter().any(|operand| operand.requires_grad())
 }
 
 /// Whether a product with this left operand is one kernel with its bias.
@@ -93,30 +96,31 @@ impl Tensor {
         affine(Epilogue::None, self, other, bias)
     }
 
-    /// Exact GELU of [`matmul_bias`](Tensor::matmul_bias), in one kernel on GPUs.
+    /// Exact GELU of [`matmul_bias`](Tensor::matmul_bias), in one kernel on GPUs where no gradient is recorded.
     ///
     /// # Shapes
     /// `[.., M, K]`, `[.., K, N]` and `[N]` give `[.., M, N]`; a vector `[K]` on the left is a row whose
     /// axis the result drops.
     /// # Numerics
-    /// As [`matmul`](Tensor::matmul). The backward computes the product again.
+    /// As [`matmul_bias_activation`](Tensor::matmul_bias_activation).
     /// # Errors
     /// As [`matmul_bias`](Tensor::matmul_bias).
     #[track_caller]
     pub fn matmul_bias_gelu(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
-        affine(Epilogue::Gelu, self, other, bias)
+        self.matmul_bias_activation(other, bias, Activation::Gelu)
     }
 
     /// An activation of [`matmul_bias`](Tensor::matmul_bias); all but [`Activation::GeluTanh`] and
-    /// [`Activation::Other`] are computed on
-    /// the sums, in one kernel on GPUs.
+    /// [`Activation::Other`] are computed on the sums, in one kernel on GPUs.
+    ///
+    /// Where a gradient is recorded, GELU and SiLU are ops of their own: their backward reads what they were given.
     ///
     /// # Shapes
     /// `[.., M, K]`, `[.., K, N]` and `[N]` give `[.., M, N]`; a vector `[K]` on the left is a row whose
     /// axis the result drops.
     /// # Numerics
-    /// As [`matmul`](Tensor::matmul): 16-bit floats are rounded once, after the activation, not before it
-    /// too. The backward of GELU and SiLU computes the product again.
+    /// As [`matmul`](Tensor::matmul): 16-bit floats are rounded once, after the activation, and before an op of its own
+    /// too.
     /// # Errors
     /// As [`matmul_bias`](Tensor::matmul_bias), and those of another function.
     #[track_caller]
@@ -155,7 +159,17 @@ fn affine(epilogue: Epilogue, a: &Tensor, b: &Tensor, bias: &Tensor) -> Result<T
         return Err(Error::op(op, message));
     }
     check_pair(op, a, bias)?;
-    apply(Affine { epilogue, shapes: [a.shape().to_vec(), b.shape().to_vec()] }, &[a, b, bias])
+    let run = |epilogue| {
+        let shapes = [a.shape().to_vec(), b.shape().to_vec()];
+        apply(Affine { epilogue, shapes }, &[a, b, bias])
+    };
+    match epilogue {
+        // Their gradients read what they were given: to keep it takes less time than the product again.
+        Epilogue::Gelu | Epilogue::Silu if is_recorded([a, b, bias]) => {
+            epilogue.apply(run(Epilogue::None)?)
+        }
+        _ => run(epilogue),
+    }
 }
 
 /// What a kernel does with the sums of a product and its bias.
@@ -174,6 +188,17 @@ impl Epilogue {
             Epilogue::Relu => "matmul_bias_relu",
             Epilogue::Gelu => "matmul_bias_gelu",
             Epilogue::Silu => "matmul_bias_silu",
+        }
+    }
+
+    /// As an op of its own.
+    #[track_caller]
+    fn apply(self, y: Tensor) -> Result<Tensor> {
+        match self {
+            Epilogue::None => Ok(y),
+            Epilogue::Relu => y.relu(),
+            Epilogue::Gelu => y.gelu(),
+            Epilogue::Silu => y.silu(),
         }
     }
 
@@ -213,29 +238,16 @@ impl Affine {
         let dtype = inputs[0].dtype();
         let wide = launch::accumulate_dtype(dtype);
         let [a, b, bias] = [0, 1, 2].map(|i| inputs[i].to_dtype(wide));
-        let y = a?.matmul(&b?)?.add(&bias?)?;
-        let y = match self.epilogue {
-            Epilogue::None => y,
-            Epilogue::Relu => y.relu()?,
-            Epilogue::Gelu => y.gelu()?,
-            Epilogue::Silu => y.silu()?,
-        };
-        y.to_dtype(dtype)
+        self.epilogue.apply(a?.matmul(&b?)?.add(&bias?)?)?.to_dtype(dtype)
     }
 
     /// The gradient of what the epilogue was given.
     fn before_epilogue(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Tensor> {
-        let sums = || saved.input(0).matmul_bias(saved.input(1), saved.input(2));
         match self.epilogue {
             Epilogue::None => Ok(dy.clone()),
             Epilogue::Relu => dy.mul(&saved.output().gt_scalar(0.0)?.to_dtype(dy.dtype())?),
-            Epilogue::Gelu => dy.mul(&sums()?.gelu_slope()?),
-            Epilogue::Silu => {
-                // p (1 + z (1 - p)) with p = sigmoid(z)
-                let z = sums()?;
-                let p = z.sigmoid()?;
-                let rest = p.neg()?.add_scalar(1.0)?;
-                dy.mul(&p.mul(&z.mul(&rest)?.add_scalar(1.0)?)?)
+            Epilogue::Gelu | Epilogue::Silu => {
+                unreachable!("where a gradient is recorded these are ops of their own")
             }
         }
     }
@@ -257,9 +269,8 @@ impl Op for Affine {
 
     fn saves(&self) -> Saves {
         match self.epilogue {
-            Epilogue::None => Saves::inputs(3),
             Epilogue::Relu => Saves { inputs: 3, output: true },
-            Epilogue::Gelu | Epilogue::Silu => Saves::inputs(7),
+            Epilogue::None | Epilogue::Gelu | Epilogue::Silu => Saves::inputs(3),
         }
     }
 

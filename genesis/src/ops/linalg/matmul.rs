@@ -178,18 +178,27 @@ fn is_of_vector(a: &Tensor, b: &Tensor) -> Result<bool> {
     Ok(is_scalar && (a.dim(-2)? == 1 || b.dim(-1)? == 1))
 }
 
-/// A product of rank 3 whose rows or columns are one.
+/// A product whose rows or columns are one, in its shape, or of a row with the last two axes swapped.
+///
+/// The matrix is turned so that the axis which is summed is the last: then product and sum are one kernel, which reads rows
+/// that lie one after the other, or beside one another, as they do.
 #[track_caller]
-fn of_vector(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
-    let is_column = b.dim(-1)? == 1;
-    // The vector along the axis of the matrix that is summed.
-    let (x, y, axis) = if is_column { (a, b.t()?, 2) } else { (&a.t()?, b.clone(), 1) };
-    let sums = no_grad(|| {
-        composite("matmul", &[axis as f64], [x, &y], |[x, y], n| {
-            x.mul(y)?.sum_dims(&[n[0] as i64], true)
+fn of_vector(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let (matrix, vector) = match b.dim(-1)? {
+        1 => (a.clone(), b.t()?),
+        _ => (b.t()?, a.clone()),
+    };
+    no_grad(|| {
+        composite("matmul", &[], [&matrix, &vector], |[x, y], _| {
+            x.mul(y)?.sum_dims(&[-1], true) // [.., M or N, 1]
         })
-    })?;
-    launch::cast(&sums, c)
+    })
+}
+
+/// [`of_vector`] to a tensor that there is.
+#[track_caller]
+fn of_vector_into(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    launch::cast(&of_vector(a, b)?.reshape(c.shape())?, c)
 }
 
 /// Whether products of this dtype are computed in tf32.
@@ -266,7 +275,7 @@ fn is_turned(t: &Tensor) -> bool {
 pub(super) fn full_precision(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     match a.device() {
         Device::Cpu => launch::matmul_cpu(a, b, c),
-        Device::Cuda(_) if is_of_vector(a, b)? => of_vector(a, b, c),
+        Device::Cuda(_) if is_of_vector(a, b)? => of_vector_into(a, b, c),
         Device::Cuda(_) => match launch::parts(a, c) {
             (1, _) => tensor_copies::matmul(a, b, c, false),
             parts => in_parts(a, b, c, parts),
@@ -293,6 +302,11 @@ impl Op for MatMul {
             return product(a, b, &super::matmul_int::matmul);
         }
         let tf32 = is_tf32(a.dtype());
+        let (m, n) = (a.dim(-2)?, b.dim(-1)?);
+        let is_flat = a.rank() == 2 && b.rank() == 2 && m * n > 0;
+        if is_flat && !tf32 && a.device().is_cuda() && is_of_vector(a, b)? {
+            return of_vector(a, b)?.reshape(&[m, n]);
+        }
         product(a, b, &|a, b, c| match a.device() {
             Device::Cuda(_) if tf32 => tensor_copies::matmul(a, b, c, tf32),
             _ => full_precision(a, b, c),
