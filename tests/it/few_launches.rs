@@ -4,7 +4,7 @@
 use genesis::autograd::{GradOptions, grad};
 use genesis::ops::{
     BagMode, Bags, BatchStats, Classes, Ctc, Gate, GridMode, GridPadding, GridSample, PadMode,
-    Reduction, Window,
+    Reduction, Triplet, Window,
 };
 use genesis::profiler::{ProfilerOptions, profile};
 use genesis::{DType, Device, Result, Tensor};
@@ -98,6 +98,14 @@ fn rows() -> Vec<Row> {
         row("softmax", SQUARE, [1, 1], |x| x[0].softmax(-1)),
         row("log_softmax", SQUARE, [1, 1], |x| x[0].log_softmax(-1)),
         row("logsumexp", SQUARE, [3, 1], |x| x[0].logsumexp(&[-1], false)),
+        row("a matrix times a vector", &[&[48, 64], &[64]], [1, 3], |x| x[0].mv(&x[1])),
+        row("a turned matrix times a vector", &[&[64, 48], &[64]], [2, 2], |x| x[0].t()?.mv(&x[1])),
+        row("a row times a turned matrix", &[&[1, 64], &[48, 64]], [1, 3], |x| {
+            x[0].matmul(&x[1].t()?)
+        }),
+        row("matmul_bias_gelu", &[&[16, 24], &[24, 8], &[8]], [2, 4], |x| {
+            x[0].matmul_bias_gelu(&x[1], &x[2])
+        }),
         row("embedding_bag", &[&[9, 20]], [1, 4], |x| {
             let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
             let index = Tensor::from_slice_on(&at, &[6, 4], x[0].device())?;
@@ -120,7 +128,7 @@ fn rows() -> Vec<Row> {
         row("grid_sample", &[&[2, 3, 5, 4], &[2, 3, 2, 2]], [1, 19], |x| {
             x[0].grid_sample(&x[1], &GridSample::default())
         }),
-        row("grid_sample by a cubic", &[&[1, 2, 5, 4], &[1, 3, 2, 2]], [1, 25], |x| {
+        row("grid_sample by a cubic", &[&[1, 2, 5, 4], &[1, 3, 2, 2]], [1, 19], |x| {
             let (mode, padding) = (GridMode::Cubic, GridPadding::Reflection);
             x[0].grid_sample(&x[1], &GridSample { mode, padding, ..GridSample::default() })
         }),
@@ -141,6 +149,8 @@ fn rows() -> Vec<Row> {
             x[0].local_response_norm(3, 0.5, 0.75, 1.0)
         }),
         row("mode", &[&[6, 40]], [7, 4], |x| Ok(x[0].mul_scalar(3.0)?.round()?.mode(0, false)?.0)),
+        row("median_dim", &[&[6, 40]], [5, 2], |x| Ok(x[0].median_dim(1, false)?.0)),
+        row("nanmedian", &[&[6, 40]], [5, 2], |x| x[0].nanmedian()),
         row("multilabel_margin_loss", &[&[3, 5]], [10, 8], |x| {
             let classes = [2i64, 0, -1, 1, 3, 4, 3, 2, 1, 0, -1, 1, 1, 1, 1];
             let target = Tensor::from_slice_on(&classes, &[3, 5], x[0].device())?;
@@ -150,6 +160,10 @@ fn rows() -> Vec<Row> {
             let labels = Tensor::from_slice_on(&[1i64, 2, 2, 3], &[4], x[0].device())?;
             x[0].ctc_loss(&labels, &[9, 7], &[3, 1], &Ctc::default())
         }),
+        row("triplet_margin_loss", &[&[6, 40], &[6, 40], &[6, 40]], [2, 2], |x| {
+            x[0].triplet_margin_loss([&x[1], &x[2]], &Triplet::default())
+        }),
+        row("cosine_similarity", TWO, [3, 4], |x| x[0].cosine_similarity(&x[1], 1, 1e-8)),
         row("logaddexp", TWO, [1, 1], |x| x[0].logaddexp(&x[1])),
         row("logaddexp2", TWO, [1, 1], |x| x[0].logaddexp2(&x[1])),
         row("nll_loss", &[&[64, 10]], [1, 1], |x| {

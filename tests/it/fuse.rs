@@ -196,6 +196,34 @@ fn a_reduction_ends_it() {
 }
 
 #[test]
+fn reductions_of_one_tensor_are_one_kernel() {
+    let f: Closure = |a| {
+        let (x, y) = (&a[0], &a[1]);
+        let sums = x.mul(y)?.sum_dims(&[-1], true)?.add(&x.square()?.sum_dims(&[-1], true)?)?;
+        let ends = x.max_dims(&[-1], true)?.sub(&x.sub(y)?.min_dims(&[-1], true)?)?;
+        sums.mul(&ends)?.sub(&y.square()?.mean_dims(&[-1], true)?)
+    };
+    for shape in [&[70, 130][..], &[3, 5, 40000], &[200_000], &[4]] {
+        check_with(f, &[leaf(shape), leaf(shape)], false);
+        check_with(f, &[leaf(shape), leaf(&shape[shape.len() - 1..])], false);
+    }
+    let turned = x(&[40, 30]).t().unwrap().detach().requires_grad_(true).unwrap();
+    check_with(f, &[turned, leaf(&[30, 40])], false);
+    let inputs = [x(&[4096, 64]), x(&[4096, 64])];
+    let refs: Vec<&Tensor> = inputs.iter().collect();
+    let kernels = |f: Closure| fuse(f).inspect(&refs, Emit::Tir).unwrap().len();
+    // Four reductions, and what is made of them and of an extreme of an operand, which is no composed kernel.
+    assert_eq!(kernels(f), 2);
+    let two: Closure =
+        |a| a[0].mul(&a[1])?.sum_dims(&[-1], false)?.div(&a[0].square()?.sum_dims(&[-1], false)?);
+    assert_eq!(kernels(two), 2);
+    let apart: Closure =
+        |a| a[0].square()?.sum_dims(&[-1], false)?.add(&a[1].square()?.sum_dims(&[-1], false)?);
+    assert_eq!(kernels(apart), 3);
+    check_ptx(f, &inputs);
+}
+
+#[test]
 fn halves_are_rounded_once() {
     let f = fuse(|a| a[0].mul_scalar(1.001)?.add_scalar(1.0)?.sub_scalar(1.0)?.mul(&a[1]));
     let (u, v) = (x(&[999]), x(&[999]));
@@ -301,7 +329,8 @@ fn whole_tiles_of_composed_reductions_have_no_masks() {
     let results = vec![(Source::Step(0), DType::F32)];
     for fold in [Fold::Sum(DType::F32), Fold::Max] {
         let (leaves, steps, results) = (leaves.clone(), vec![step.clone()], results.clone());
-        let recipe = Recipe { form: Form::Rows(fold), leaves, params: vec![], steps, results };
+        let recipe =
+            Recipe { form: Form::Rows, leaves, params: vec![], steps, results, folds: vec![fold] };
         let kernel = compose(&recipe).expect("it composes");
         let target = Target::sm_90a();
         let hints = InspectRequest::new(kernel, target.clone(), Emit::Ptx).hints;

@@ -25,7 +25,7 @@ pub(super) fn kernel(recipe: &Recipe) -> Result<&'static FnAst, Error> {
         Form::Flat => (BLOCK, writer.flat()?),
         Form::Matrix => (TILE, writer.matrix()?),
         Form::Strided => (TILE, writer.strided()?),
-        Form::Rows(fold) => (TILE, writer.rows(fold)?),
+        Form::Rows => (TILE, writer.rows()?),
     };
     Ok(keep(FnAst {
         name: text(writer.name()),
@@ -59,19 +59,19 @@ impl Writer<'_> {
             }
             text = format!("{text}_{word}");
         }
-        match self.recipe.form {
-            Form::Rows(Fold::Sum(_)) => text + "_sum",
-            Form::Rows(Fold::Max) => text + "_max",
-            Form::Rows(Fold::Min) => text + "_min",
-            Form::Flat | Form::Matrix | Form::Strided => text,
-        }
+        let ends = self.recipe.folds.iter().map(|fold| match fold {
+            Fold::Sum(_) => "_sum",
+            Fold::Max => "_max",
+            Fold::Min => "_min",
+        });
+        ends.fold(text, |text, end| text + end)
     }
 
     /// Axes of the views of results and of leaves that have all axes.
     fn rank(&self) -> u8 {
         match self.recipe.form {
             Form::Flat => 1,
-            Form::Matrix | Form::Rows(_) => 2,
+            Form::Matrix | Form::Rows => 2,
             Form::Strided => 4,
         }
     }
@@ -90,11 +90,13 @@ impl Writer<'_> {
         for (i, &(_, dtype)) in self.recipe.results.iter().enumerate() {
             params.push(param(text(format!("y{i}")), view(dtype, self.rank(), true)));
         }
-        if let Form::Rows(fold) = self.recipe.form {
+        if self.recipe.form == Form::Rows {
             let scalar = |dtype| TypeAst::Scalar(DTypeAst::Fixed(dtype));
             params.push(param("n", scalar(DType::I64)));
-            if let Fold::Sum(wide) = fold {
-                params.push(param("scale", scalar(wide)));
+            for (i, fold) in self.recipe.folds.iter().enumerate() {
+                if let Fold::Sum(wide) = fold {
+                    params.push(param(text(format!("scale{i}")), scalar(*wide)));
+                }
             }
         }
         for (i, &dtype) in self.recipe.params.iter().enumerate() {
@@ -203,32 +205,17 @@ impl Writer<'_> {
 
     /// Program `[tile, part]` takes the rows of a tile and, of their columns, every piece whose number is `part` modulo
     /// the number of parts.
-    fn rows(&self, fold: Fold) -> Result<Vec<StmtAst>, Error> {
-        let (from, stored) = self.recipe.results[0];
-        let wide = match fold {
-            Fold::Sum(wide) => wide,
-            Fold::Max | Fold::Min => stored,
-        };
-        let neutral = neutral(fold, wide);
+    fn rows(&self) -> Result<Vec<StmtAst>, Error> {
         let extents = [constant("ROWS"), constant("COLS")];
         let mut body = self.steps(&[name("i"), name("j")], &extents)?;
-        // Written as the masks of loads are, so that it is one value with theirs.
-        let inside =
-            binary(BinaryOp::Add, name("j"), call("arange", vec![constant("COLS")], vec![]));
-        let inside = expr(ExprKind::Compare(Predicate::Lt, keep(inside), keep(name("n"))));
-        let inside = method(inside, "row", Vec::new(), Vec::new());
-        body.push(let_(
-            "value",
-            call("where_", vec![], vec![inside, cast(source(from), wide), neutral]),
-        ));
-        let (value, acc) = (name("value"), name("acc"));
-        let next = match fold {
-            Fold::Sum(_) => binary(BinaryOp::Add, acc, value),
-            Fold::Max => call("maximum", Vec::new(), vec![acc, value]),
-            Fold::Min => call("minimum", Vec::new(), vec![acc, value]),
-        };
-        let pattern = keep(PatternAst::Name("acc"));
-        body.push(StmtAst::Assign { pattern, value: keep(next), span: SPAN });
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (i, (&fold, &result)) in self.recipe.folds.iter().zip(&self.recipe.results).enumerate()
+        {
+            let row = RowFold::new(i, fold, result);
+            before.push(row.start());
+            body.extend(row.step());
+            after.push(row.store());
+        }
         let piece = |name_: &'static str| binary(BinaryOp::Mul, name(name_), name("COLS"));
         let iter = IterAst::Range {
             start: keep(piece("part")),
@@ -238,36 +225,84 @@ impl Writer<'_> {
             unroll: 0,
             is_static: false,
         };
-        let acc =
-            call("full", vec![dtype(wide), constant("ROWS"), constant("COLS")], vec![neutral]);
-        let total = match fold {
-            Fold::Sum(_) => {
-                let sum = call("sum", Vec::new(), vec![name("acc"), int(1)]);
-                binary(BinaryOp::Mul, sum, name("scale"))
-            }
-            Fold::Max => call("max", Vec::new(), vec![name("acc"), int(1)]),
-            Fold::Min => call("min", Vec::new(), vec![name("acc"), int(1)]),
-        };
-        let total = method(cast(total, stored), "col", Vec::new(), Vec::new());
-        let place = array(vec![name("i"), name("part")]);
-        let store = method(name("y0"), "store", Vec::new(), vec![place, total]);
         // The extent of a view is a number that indices below it do not overflow at, which is what masks are left out by.
         let full = self.recipe.leaves.iter().position(|leaf| leaf.access == Access::Full);
         let extent = |i: usize| method(name(text(format!("x{i}"))), "dim", vec![], vec![int(1)]);
-        Ok(vec![
+        let mut stmts = vec![
             let_("n", full.map_or_else(|| name("n"), extent)),
             let_("part", call("program_id", Vec::new(), vec![int(1)])),
             let_("parts", call("num_programs", Vec::new(), vec![int(1)])),
             let_("i", binary(BinaryOp::Mul, program(), name("ROWS"))),
-            let_("acc", acc),
-            StmtAst::For {
-                pattern: keep(PatternAst::Name("j")),
-                iter: keep(iter),
-                body: keep(BlockAst { stmts: keep_all(body), value: None }),
-                span: SPAN,
-            },
-            StmtAst::Expr(keep(store)),
-        ])
+        ];
+        stmts.extend(before);
+        stmts.push(StmtAst::For {
+            pattern: keep(PatternAst::Name("j")),
+            iter: keep(iter),
+            body: keep(BlockAst { stmts: keep_all(body), value: None }),
+            span: SPAN,
+        });
+        stmts.extend(after);
+        Ok(stmts)
+    }
+}
+
+/// One of the results of rows: how it starts, what a piece of a row adds to it, and how it is stored.
+struct RowFold {
+    number: usize,
+    fold: Fold,
+    from: Source,
+    stored: DType,
+    wide: DType,
+    acc: &'static str,
+}
+
+impl RowFold {
+    fn new(number: usize, fold: Fold, (from, stored): (Source, DType)) -> RowFold {
+        let wide = match fold {
+            Fold::Sum(wide) => wide,
+            Fold::Max | Fold::Min => stored,
+        };
+        RowFold { number, fold, from, stored, wide, acc: text(format!("acc{number}")) }
+    }
+
+    fn start(&self) -> StmtAst {
+        let extents = vec![dtype(self.wide), constant("ROWS"), constant("COLS")];
+        let_(self.acc, call("full", extents, vec![neutral(self.fold, self.wide)]))
+    }
+
+    fn step(&self) -> [StmtAst; 2] {
+        // Written as the masks of loads are, so that it is one value with theirs.
+        let inside =
+            binary(BinaryOp::Add, name("j"), call("arange", vec![constant("COLS")], vec![]));
+        let inside = expr(ExprKind::Compare(Predicate::Lt, keep(inside), keep(name("n"))));
+        let inside = method(inside, "row", Vec::new(), Vec::new());
+        let value = text(format!("value{}", self.number));
+        let (own, neutral) = (cast(source(self.from), self.wide), neutral(self.fold, self.wide));
+        let masked = let_(value, call("where_", vec![], vec![inside, own, neutral]));
+        let (value, acc) = (name(value), name(self.acc));
+        let next = match self.fold {
+            Fold::Sum(_) => binary(BinaryOp::Add, acc, value),
+            Fold::Max => call("maximum", Vec::new(), vec![acc, value]),
+            Fold::Min => call("minimum", Vec::new(), vec![acc, value]),
+        };
+        let pattern = keep(PatternAst::Name(self.acc));
+        [masked, StmtAst::Assign { pattern, value: keep(next), span: SPAN }]
+    }
+
+    fn store(&self) -> StmtAst {
+        let of = |reduce| call(reduce, Vec::new(), vec![name(self.acc), int(1)]);
+        let total = match self.fold {
+            Fold::Sum(_) => {
+                let scale = name(text(format!("scale{}", self.number)));
+                binary(BinaryOp::Mul, of("sum"), scale)
+            }
+            Fold::Max => of("max"),
+            Fold::Min => of("min"),
+        };
+        let total = method(cast(total, self.stored), "col", Vec::new(), Vec::new());
+        let place = array(vec![name("i"), name("part")]);
+        let to = name(text(format!("y{}", self.number)));
+        StmtAst::Expr(keep(method(to, "store", Vec::new(), vec![place, total])))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Recipe {
     pub steps: Vec<Step>,
     /// What is stored and as which dtype: one place for each result.
     pub results: Vec<(Source, DType)>,
+    /// What makes one element of a row of each result, where rows are reduced.
+    pub folds: Vec<Fold>,
 }
 
 /// How the elements are walked.
@@ -30,9 +32,9 @@ pub enum Form {
     /// Four axes of any strides: `ROWS`, `COLS` of the last two.
     Strided,
     /// Two axes, of which the last is reduced: `ROWS`, `COLS`. The kernel takes after the tensors the
-    /// number of columns (i64), and a factor for the sum. The programs along the second axis of the grid
+    /// number of columns (i64), and a factor for each sum. The programs along the second axis of the grid
     /// share a row; each stores one column.
-    Rows(Fold),
+    Rows,
 }
 
 /// What makes one element of a row.

@@ -277,7 +277,7 @@ impl<'a> Inline<'a> {
         }
         let steps = self.steps.clone();
         let params = self.params.iter().map(|number| number.dtype).collect();
-        Ok((Recipe { form, leaves, params, steps, results }, operands))
+        Ok((Recipe { form, leaves, params, steps, results, folds: Vec::new() }, operands))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use genesis_kernel::compose::{Access, Fold, Form, StepKind, compose};
+use genesis_kernel::compose::{Access, Fold, Form, Source, StepKind, compose};
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
@@ -207,9 +207,11 @@ impl<'a> Planner<'a> {
             let is_stored = wanted.contains(&node) || self.barriers.contains(&node);
             match self.nodes[node].kind {
                 Kind::Leaf => {}
-                // A reduction stands alone: no shape is that of its key.
-                Kind::Fold { .. } => {
-                    groups.insert((level, vec![usize::MAX, node]), vec![node]);
+                // Reductions of one shape come together: no shape is that of their key.
+                Kind::Fold { ref from, .. } => {
+                    let operand = &self.nodes[from.node].shape[..];
+                    let key = [&[usize::MAX], from.layout.shape(), operand].concat();
+                    groups.entry((level, key)).or_default().push(node);
                 }
                 _ if is_stored => {
                     groups.entry((level, self.nodes[node].shape.clone())).or_default().push(node);
@@ -219,7 +221,7 @@ impl<'a> Planner<'a> {
         }
         for members in groups.values() {
             match &self.nodes[members[0]].kind {
-                Kind::Fold { fold, from, scale } => self.fold(members[0], *fold, from, *scale)?,
+                Kind::Fold { .. } => self.folds(members)?,
                 _ => self.store(members)?,
             }
         }
@@ -347,75 +349,157 @@ impl<'a> Planner<'a> {
         fused::Walk {
             form: recipe.form,
             is_turned: self.device.is_cuda()
-                && matches!(recipe.form, Form::Rows(_))
+                && recipe.form == Form::Rows
                 && are_turned(recipe, operands),
             dims: four,
+            folds: recipe.folds.len().max(1),
             tensors: recipe.leaves.len() + recipe.results.len(),
             bytes: dtypes.map(DType::bytes).max().unwrap_or(4),
         }
     }
 
-    /// A reduction: in the kernel that computes what is reduced where that is the last axes, else of
-    /// what another kernel stored.
-    fn fold(&mut self, node: usize, fold: Reduction, from: &Use, scale: f64) -> Step {
-        let (shape, dtype) = (self.nodes[node].shape.clone(), self.nodes[node].dtype);
-        if let Some(&slot) = self.slots.get(&from.node) {
-            let to = self.new_slot(shape, dtype);
+    /// Reductions of one shape. Those that read a tensor in common are one kernel, which reads it once.
+    fn folds(&mut self, members: &[usize]) -> Step {
+        let mut fresh = Vec::new();
+        for &node in members {
+            let Folded { fold, from, scale } = self.folded(node);
+            let Some(&slot) = self.slots.get(&from.node) else {
+                fresh.push(node);
+                continue;
+            };
+            let to = self.new_slot(self.nodes[node].shape.clone(), self.nodes[node].dtype);
             self.slots.insert(node, to);
             let (layout, dtype) = (from.layout.clone(), from.dtype);
             self.stages.push(Stage::Reduce { from: slot, layout, dtype, to, fold, scale });
-            return Ok(());
         }
-        let operand = &self.nodes[from.node];
-        let needs = Stop::Needs(from.node);
-        let [outer, n, inner] = from.layout.shape()[..] else { return Err(needs) };
-        let Some(kept) = split(&operand.shape, outer, n) else { return Err(needs) };
-        let is_whole = from.layout.is_contiguous() && from.layout.offset() == 0;
-        if inner != 1 || !is_whole || outer * n == 0 || from.dtype != operand.dtype {
-            return Err(needs);
+        for together in fresh.chunks(MOST_FOLDS) {
+            match self.share_tensors(together) {
+                true => self.fold_rows(together)?,
+                false => together.iter().try_for_each(|&node| self.fold_rows(&[node]))?,
+            }
         }
-        let wide = match operand.dtype {
-            dtype if dtype.is_float() => accumulate_dtype(dtype),
-            _ => dtype,
-        };
-        let kind = match fold {
-            Reduction::Sum => Fold::Sum(wide),
-            Reduction::Extreme([rows, ..]) if rows.name() == "max_rows" => Fold::Max,
-            Reduction::Extreme(..) => Fold::Min,
-        };
-        let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone(), self.numbers);
-        let value = inline.value(from.node, &contiguous_strides(&operand.shape), 0)?;
-        inline.reduce_as_read(kept);
-        let Some(strides) = inline.rows(kept) else { return Err(needs) };
-        let form = Form::Rows(kind);
-        let probe = (value, operand.dtype);
-        let (recipe, read) = inline.recipe(form, vec![probe], &[outer, n], &strides, 2)?;
-        let parts = self.walk(&recipe, &[outer, n], &read).size(self.device).parts;
-        let stored = match (parts, kind) {
-            (1, _) | (_, Fold::Max | Fold::Min) => dtype,
-            (_, Fold::Sum(wide)) => wide,
-        };
-        let results = vec![(value, stored)];
-        let (recipe, mut operands) = inline.recipe(form, results, &[outer, n], &strides, 2)?;
-        let given = inline.params();
-        let to = self.new_slot(shape, dtype);
-        let slot = if parts == 1 { to } else { self.new_slot(vec![outer, parts], stored) };
-        let (dims, strides) = (vec![outer as i64, parts as i64], vec![parts as i64, 1]);
-        operands.push(fused::Operand { slot, offset: 0, dims, strides, mutable: true });
-        let count = |n: usize| Arg::Scalar(Scalar::int(DType::I64, n as i64));
-        let mut numbers = vec![count(n)];
-        if let Fold::Sum(wide) = kind {
-            numbers.push(launch::number(wide, if parts == 1 { scale } else { 1.0 }));
-        }
-        numbers.extend(given);
-        self.push(&recipe, &[outer, n], operands, numbers, vec![slot])?;
-        if parts > 1 {
-            let layout = Layout::contiguous(&[outer, parts, 1]).ok_or(Stop::Needs(node))?;
-            self.stages.push(Stage::Reduce { from: slot, layout, dtype: stored, to, fold, scale });
-        }
-        self.slots.insert(node, to);
         Ok(())
     }
+
+    fn folded(&self, node: usize) -> Folded<'a> {
+        match &self.nodes[node].kind {
+            Kind::Fold { fold, from, scale } => Folded { fold: *fold, from, scale: *scale },
+            _ => unreachable!("only reductions are reduced"),
+        }
+    }
+
+    /// Whether one kernel of several reductions reads less than one for each, along the same lines of memory.
+    fn share_tensors(&self, nodes: &[usize]) -> bool {
+        let reads = |nodes: &[usize]| {
+            let rows = self.rows(nodes).ok()?;
+            Some((rows.read.len(), rows.is_turned))
+        };
+        let each: Option<Vec<_>> = nodes.iter().map(|&node| reads(&[node])).collect();
+        let (Some(each), Some((all, is_turned))) = (each, reads(nodes)) else { return false };
+        let apart: usize = each.iter().map(|&(reads, _)| reads).sum();
+        nodes.len() > 1 && all < apart && each.iter().all(|&(_, turned)| turned == is_turned)
+    }
+
+    /// How a kernel of reductions of one shape walks the last axes of what is reduced.
+    fn rows(&self, nodes: &[usize]) -> Step<Rows<'_>> {
+        let first = self.folded(nodes[0]).from;
+        let operand = &self.nodes[first.node];
+        let needs = || Stop::Needs(first.node);
+        let [outer, n, inner] = first.layout.shape()[..] else { return Err(needs()) };
+        let Some(kept) = split(&operand.shape, outer, n) else { return Err(needs()) };
+        let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone(), self.numbers);
+        let (mut values, mut folds) = (Vec::new(), Vec::new());
+        for &node in nodes {
+            let Folded { fold, from, .. } = self.folded(node);
+            let own = &self.nodes[from.node];
+            let is_whole = from.layout.is_contiguous() && from.layout.offset() == 0;
+            if inner != 1 || !is_whole || outer * n == 0 || from.dtype != own.dtype {
+                return Err(Stop::Needs(from.node));
+            }
+            let wide = match own.dtype {
+                dtype if dtype.is_float() => accumulate_dtype(dtype),
+                _ => own.dtype,
+            };
+            folds.push(match fold {
+                Reduction::Sum => Fold::Sum(wide),
+                Reduction::Extreme([rows, ..]) if rows.name() == "max_rows" => Fold::Max,
+                Reduction::Extreme(..) => Fold::Min,
+            });
+            let value = inline.value(from.node, &contiguous_strides(&own.shape), 0)?;
+            values.push((value, own.dtype));
+        }
+        inline.reduce_as_read(kept);
+        let strides = inline.rows(kept).ok_or_else(needs)?;
+        let dims = [outer, n];
+        let (mut recipe, read) = inline.recipe(Form::Rows, values.clone(), &dims, &strides, 2)?;
+        recipe.folds.clone_from(&folds);
+        let walk = self.walk(&recipe, &dims, &read);
+        let parts = walk.size(self.device).parts;
+        let is_turned = walk.is_turned;
+        Ok(Rows { inline, strides, dims, values, folds, read, parts, is_turned })
+    }
+
+    /// Reductions in the kernel that computes what is reduced, which is along the last axes.
+    fn fold_rows(&mut self, nodes: &[usize]) -> Step {
+        let Rows { inline, strides, dims, values, folds, parts, .. } = self.rows(nodes)?;
+        let [outer, n] = dims;
+        let stored = |(&fold, &node): (&Fold, &usize)| match (parts, fold) {
+            (1, _) | (_, Fold::Max | Fold::Min) => self.nodes[node].dtype,
+            (_, Fold::Sum(wide)) => wide,
+        };
+        let dtypes: Vec<DType> = folds.iter().zip(nodes).map(stored).collect();
+        let results = values.iter().zip(&dtypes).map(|(&(value, _), &to)| (value, to)).collect();
+        let (mut recipe, mut operands) = inline.recipe(Form::Rows, results, &dims, &strides, 2)?;
+        recipe.folds.clone_from(&folds);
+        let mut numbers = vec![Arg::Scalar(Scalar::int(DType::I64, n as i64))];
+        let given = inline.params();
+        let (mut writes, mut ends) = (Vec::new(), Vec::new());
+        for ((&node, &fold), &dtype) in nodes.iter().zip(&folds).zip(&dtypes) {
+            let Folded { fold: kind, scale, .. } = self.folded(node);
+            let to = self.new_slot(self.nodes[node].shape.clone(), self.nodes[node].dtype);
+            let slot = if parts == 1 { to } else { self.new_slot(vec![outer, parts], dtype) };
+            let (dims, strides) = (vec![outer as i64, parts as i64], vec![parts as i64, 1]);
+            operands.push(fused::Operand { slot, offset: 0, dims, strides, mutable: true });
+            if let Fold::Sum(wide) = fold {
+                numbers.push(launch::number(wide, if parts == 1 { scale } else { 1.0 }));
+            }
+            writes.push(slot);
+            if parts > 1 {
+                let layout = Layout::contiguous(&[outer, parts, 1]).ok_or(Stop::Needs(node))?;
+                ends.push(Stage::Reduce { from: slot, layout, dtype, to, fold: kind, scale });
+            }
+            self.slots.insert(node, to);
+        }
+        numbers.extend(given);
+        self.push(&recipe, &[outer, n], operands, numbers, writes)?;
+        self.stages.extend(ends);
+        Ok(())
+    }
+}
+
+/// The most reductions of one kernel: each keeps a tile of registers.
+const MOST_FOLDS: usize = 4;
+
+/// A reduction of the middle axis of three.
+struct Folded<'a> {
+    fold: Reduction,
+    from: &'a Use,
+    scale: f64,
+}
+
+/// Reductions of rows, in the making.
+struct Rows<'a> {
+    inline: Inline<'a>,
+    /// Of each tensor that is read, along rows and columns.
+    strides: Vec<Vec<i64>>,
+    dims: [usize; 2],
+    /// What is reduced, and the dtype of that.
+    values: Vec<(Source, DType)>,
+    folds: Vec<Fold>,
+    read: Vec<fused::Operand>,
+    /// Programs that share a row.
+    parts: usize,
+    is_turned: bool,
 }
 
 /// Whether all matrices that are read lie with their rows beside one another, as transposed ones do.

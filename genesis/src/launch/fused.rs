@@ -22,6 +22,8 @@ pub(crate) struct Walk {
     pub(crate) is_turned: bool,
     /// The extents, outermost first, 1 before those there are.
     pub(crate) dims: [usize; 4],
+    /// Reductions of what is walked, at least 1.
+    pub(crate) folds: usize,
     /// Tensors that are read or written.
     pub(crate) tensors: usize,
     /// Bytes of an element of the widest.
@@ -47,6 +49,8 @@ impl Walk {
     /// How the walk is cut on a device.
     pub(crate) fn size(&self, device: Device) -> Size {
         let ([d0, d1, rows, cols], chip) = (self.dims, &chip(device));
+        // Each reduction keeps a tile.
+        let kept = self.folds.next_power_of_two();
         match self.form {
             Form::Flat => {
                 let Flat { block, warps } = Flat::of_tensors(chip, self.tensors, self.bytes);
@@ -57,16 +61,16 @@ impl Walk {
                 let grid = d0 * d1 * rows.div_ceil(m) * cols.div_ceil(n);
                 Size { consts: vec![m as i64, n as i64], grid, parts: 1, warps }
             }
-            Form::Rows(_) if self.is_turned => {
+            Form::Rows if self.is_turned => {
                 // The tile of a sum of columns, and its rows are those.
                 let Reduction { rows: n, cols: m, parts, warps } =
-                    Reduction::of(chip, [1, cols, rows.max(2)], self.bytes);
+                    Reduction::of(chip, [1, cols, rows.max(2)], self.bytes * kept);
                 Size { consts: vec![m as i64, n as i64], grid: rows.div_ceil(m), parts, warps }
             }
-            Form::Rows(_) => {
+            Form::Rows => {
                 let Reduction { rows: m, cols: n, parts, warps } =
                     Reduction::of(chip, [rows, cols, 1], self.bytes);
-                let n = n.min(FOLDED);
+                let n = n.min(FOLDED / kept);
                 let consts = vec![m as i64, n as i64];
                 Size { consts, grid: rows.div_ceil(m), parts, warps }
             }

@@ -12,6 +12,7 @@ pub(super) const SKIPPED: &[(&str, &str)] = &[
     ("merge_rows", OF_ROWS_IN_ORDER),
     ("sample_weights", OF_EARLIER_LAUNCHES),
     ("adamw_8bit", OF_WHOLE_BLOCKS),
+    ("ctc_alphas", OF_LENGTHS),
 ];
 
 /// Kernels whose extents, taps and steps fit each other as only launches make them: with numbers of no meaning they walk
@@ -46,6 +47,9 @@ const OF_ROWS_IN_ORDER: &str =
 /// Why a kernel refuses tensors of any size.
 const OF_WHOLE_BLOCKS: &str =
     "blocks of 256 elements share a scale; `virtual_gpu::` steps with it beside the CPU";
+
+/// Why a kernel refuses random lengths.
+const OF_LENGTHS: &str = "there are as many frames as it is told; `few_launches::` compares it with the CPU on the virtual GPU";
 
 /// Why a kernel refuses random memory.
 const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";

@@ -101,8 +101,10 @@ impl Tensor {
             return Err(Error::op(NAME, message));
         }
         let (x, axis) = self.with_axis(dim)?;
-        let count = x.isnan()?.logical_not()?.sum_dims(&[axis], true)?;
-        let rank = count.sub_scalar(1.0)?.maximum_scalar(0.0)?.floor_divide_scalar(2.0)?;
+        let rank = composite(NAME, &[axis as f64], [&x.detach()], |[x], n| {
+            let count = x.isnan()?.logical_not()?.sum_dims(&[n[0] as i64], true)?;
+            count.sub_scalar(1.0)?.maximum_scalar(0.0)?.floor_divide_scalar(2.0)
+        })?;
         let index = x.index_of_ranks(&rank, axis)?;
         self.picked(&x, axis, index, keep)
     }
@@ -282,7 +284,10 @@ impl Tensor {
         if nan_wins && x.dtype().is_float() {
             // NaN is larger than all numbers there.
             let first = x.detach().argmax(axis)?.unsqueeze(axis)?;
-            index = x.detach().gather(axis, &first)?.isnan()?.where_(&first, &index)?;
+            let top = x.detach().gather(axis, &first)?;
+            index = composite("median", &[], [&top, &first, &index], |[top, first, index], _| {
+                top.isnan()?.where_(first, index)
+            })?;
         }
         self.picked(&x, axis, index.contiguous()?, keep)
     }
