@@ -93,7 +93,7 @@ impl Last {
     /// The gradient of rows each of which a program reads once; none where they are too long.
     fn kept_gradient(&self, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let n = y.shape()[y.rank() - 1];
-        let m = if n == 0 { 0 } else { y.numel() / n };
+        let m = y.numel().checked_div(n).unwrap_or(0);
         let wide = launch::accumulate_dtype(y.dtype());
         let block = RowBlock::of_column_sums(&chip(y.device()), m, n, wide.bytes());
         let Some(block) = block.filter(|_| y.dtype() == dy.dtype() && m > 0) else {
