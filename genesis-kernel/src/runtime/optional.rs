@@ -26,6 +26,7 @@ macro_rules! optional {
             fn as_arg(&self) -> CheckedArg<'_>;
         }
 
+        #[diagnostic::do_not_recommend]
         impl<A: $inner<T $(, $rank)?>, T: HostElement $(, const $rank: usize)?>
             $name<T $(, $rank)?> for Option<A>
         {
@@ -38,6 +39,7 @@ macro_rules! optional {
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl<T: HostElement $(, const $rank: usize)?> $name<T $(, $rank)?> for Absent {
             fn is_there(&self) -> bool {
                 false
