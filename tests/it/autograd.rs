@@ -196,3 +196,24 @@ fn modes_nest_and_end_with_their_guards() {
     assert!(!is_grad_enabled() && std::thread::spawn(is_grad_enabled).join().expect("it ends"));
     set_grad_enabled(true);
 }
+
+/// A slice of nothing begins where another slice does, whichever comes first.
+#[test]
+fn slices_of_nothing_leave_the_gradients_of_others() -> Result<()> {
+    let x = Tensor::ones(&[4, 3], Device::Cpu)?.requires_grad_(true)?;
+    let scaled = x.mul_scalar(1.0)?;
+    for start in [0, 1] {
+        let parts =
+            [scaled.narrow(0, start, 0)?, scaled.narrow(0, start, 2)?, scaled.narrow(0, start, 0)?];
+        let sum = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?.sum()?;
+        let options = GradOptions { retain_graph: true, ..GradOptions::default() };
+        let grads = grad(&[&sum], &[&x], options)?;
+        let wanted: Vec<f64> =
+            (0..12).map(|i| f64::from(u8::from((start..start + 2).contains(&(i / 3))))).collect();
+        let got = grads[0].as_ref().expect("the sum depends on x");
+        assert_eq!(got.to_f64_vec()?, wanted, "from {start}");
+    }
+    let nothing = grad(&[&scaled.narrow(0, 1, 0)?.sum()?], &[&x], GradOptions::default())?;
+    assert_eq!(nothing[0].as_ref().expect("the sum depends on x").to_f64_vec()?, [0.0; 12]);
+    Ok(())
+}

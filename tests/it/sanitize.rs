@@ -25,7 +25,7 @@ use std::process::Command;
 use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
 use genesis::ops::info::{OpInfo, Sample, all};
-use genesis::ops::{Activation, Attention, AttentionBackend, Conv, Reduction, Varlen};
+use genesis::ops::{Activation, Attention, AttentionBackend, BatchStats, Conv, Reduction, Varlen};
 use genesis::optim::{
     Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamW8bit,
     AdamW8bitOptions, AdamWOptions, Ema, Lamb, LambOptions, Lion, LionOptions, Optimizer, RmsProp,
@@ -377,6 +377,12 @@ fn run_reductions(device: Device) -> Result<()> {
     x.cumsum(0)?.sum()?.backward()?;
     x.detach().sort(0, false)?;
     x.detach().to_dtype(DType::I32)?.sort(0, true)?;
+    // Rows that a tile of a sort holds, and statistics of channels that several parts have.
+    let rows = x.detach().narrow(0, 0, 12_000)?.reshape(&[3, 4000])?;
+    rows.argsort(1, false)?;
+    rows.to_dtype(DType::I32)?.argsort(1, true)?;
+    let stats = BatchStats { running: None, training: true, momentum: 0.1, eps: 1e-5 };
+    rows.reshape(&[3, 40, 100])?.batch_norm(None, None, &stats)?;
     // The smallest of a row in parts, and of one that a tile holds.
     for row in [x.detach(), x.detach().narrow(0, 0, 2500)?] {
         row.topk(5, 0, true)?;

@@ -76,8 +76,14 @@ impl Row {
 }
 
 /// The gradient of the tensor that these are of slices of; those that meet are added.
-pub(super) fn joined(parts: Vec<Part>) -> Result<Option<Tensor>> {
+pub(super) fn joined(mut parts: Vec<Part>) -> Result<Option<Tensor>> {
     let Some(from) = parts.first().map(|part| part.place.from.clone()) else { return Ok(None) };
+    // A slice of nothing begins where another may, and one alone says the shape of zeros.
+    if parts.iter().any(|part| part.dy.numel() > 0) {
+        parts.retain(|part| part.dy.numel() > 0);
+    } else {
+        parts.truncate(1);
+    }
     let mut rows: Vec<Row> = Vec::new();
     for part in parts {
         let (axis, dtype, device) = (part.place.axis, part.dy.dtype(), part.dy.device());
