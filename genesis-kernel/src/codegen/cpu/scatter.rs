@@ -41,7 +41,7 @@ impl Lower<'_> {
             };
             // What names no place is of nobody: it stays where it is.
             let extent = lower.index(shape.extent(axis) as i64);
-            let Coord::At(own) = at[axis].clone() else { return Ok(Vec::new()) };
+            let Coord::At(own) = at[axis] else { return Ok(Vec::new()) };
             at[axis] = Coord::At(e.select(e.icmp(IntPred::Ult, to, extent), to, own));
             let (position, _) = lower.flat(shape, &at);
             let tile = lower.func.tile(result);

@@ -123,6 +123,8 @@ pub(super) mod info {
 
 #[cfg(test)]
 mod tests {
+    use genesis_kernel::runtime::Device;
+
     use super::*;
 
     #[test]
