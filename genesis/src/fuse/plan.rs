@@ -416,9 +416,10 @@ impl<'a> Planner<'a> {
             if inner != 1 || !is_whole || outer * n == 0 || from.dtype != own.dtype {
                 return Err(Stop::Needs(from.node));
             }
+            // Truths and narrow integers are added up in the dtype of their sum.
             let wide = match own.dtype {
                 dtype if dtype.is_float() => accumulate_dtype(dtype),
-                _ => own.dtype,
+                _ => self.nodes[node].dtype,
             };
             folds.push(match fold {
                 Reduction::Sum => Fold::Sum(wide),
