@@ -12,8 +12,8 @@ use super::memory::Memory;
 use super::tiles;
 use crate::ir::print::mnemonic;
 use crate::ir::{
-    AtomicOp, AtomicOrdering, BinaryOp, Combine, DType, Func, Op, OpData, OpKind, Region, Scalar,
-    Shape, TileType, Value,
+    AtomicOp, AtomicOrdering, BinaryOp, Combine, DType, DotPrecision, Func, Op, OpData, OpKind,
+    Region, Scalar, Shape, TileType, Value,
 };
 use crate::printed;
 
@@ -278,13 +278,7 @@ impl<'r> Machine<'r> {
             OpKind::Gather { axis } => one(self.gather(data, *axis as usize)),
             OpKind::Scatter { axis } => one(self.scatter(data, *axis as usize)?),
             OpKind::Histogram => Ok(self.histogram(data)),
-            OpKind::Dot { precision } => {
-                let (a, b, acc) = self.three(data);
-                let extents = [from.shape.extent(0), from.shape.extent(1), to.shape.extent(1)];
-                let (from, to) = (from.dtype(), to.dtype());
-                let dot = Dot { a: &a, b: &b, acc: &acc, from, to, extents, precision: *precision };
-                one(combine::dot(&dot))
-            }
+            OpKind::Dot { precision } => one(self.dot(*precision, (from, to), data)),
             OpKind::Assert { message } => self.assert(message, data).map(|()| vec![]),
             OpKind::Print { format } => self.print(format, data),
             OpKind::For(_)
@@ -298,6 +292,18 @@ impl<'r> Machine<'r> {
                 unreachable!("`region` handles {kind:?}, or only a later pass makes it")
             }
         }
+    }
+
+    fn dot(
+        &self,
+        precision: DotPrecision,
+        (from, to): (TileType, TileType),
+        data: &OpData,
+    ) -> Vec<u64> {
+        let (a, b, acc) = self.three(data);
+        let extents = [from.shape.extent(0), from.shape.extent(1), to.shape.extent(1)];
+        let (from, to) = (from.dtype(), to.dtype());
+        combine::dot(&Dot { a: &a, b: &b, acc: &acc, from, to, extents, precision })
     }
 
     fn three(&self, data: &OpData) -> (Bits, Bits, Bits) {
