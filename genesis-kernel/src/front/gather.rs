@@ -7,49 +7,58 @@
 //! ```
 
 use crate::diag::Diagnostic;
-use crate::ir::Shape;
+use crate::ir::{Shape, Value};
 
 use super::arguments::Call;
 use super::broadcast::Class;
 use super::lower::{Lower, Res};
 use super::value::Val;
 
+/// A tile and an index of integers along an axis of it.
+struct Indexed {
+    x: Value,
+    /// Whether the tile is of numbers that take any dtype.
+    is_soft: bool,
+    index: Value,
+    axis: usize,
+    shapes: [Shape; 2],
+}
+
+impl Indexed {
+    /// The arguments of a call of this name: a tile, an index, an axis.
+    fn of(lower: &mut Lower, call: &Call, name: &str) -> Res<Indexed> {
+        let (x, is_soft) = lower.number(&format!("`{name}`"), &call.args[0])?;
+        let what = format!("the index of `{name}`");
+        if !lower.number_dtype(&what, &call.args[1])?.is_int() {
+            return Err(lower.wrong_class(&what, Class::Int, &call.args[1]));
+        }
+        let (index, _) = lower.number(&what, &call.args[1])?;
+        let shapes = [x, index].map(|value| lower.func.tile(value).shape);
+        if shapes[0].is_scalar() {
+            let found = lower.describe(&call.args[0].val);
+            return Err(lower.error(call.span, format!("`{name}` needs a tile, this is {found}")));
+        }
+        let axis = call.axis(lower, 2, shapes[0].rank())?;
+        Ok(Indexed { x, is_soft, index, axis, shapes })
+    }
+}
+
 /// `gather(x, index, axis)`
 pub(super) fn gather(lower: &mut Lower, call: &Call) -> Res {
-    let (x, soft) = lower.number("`gather`", &call.args[0])?;
-    let what = "the index of `gather`";
-    if !lower.number_dtype(what, &call.args[1])?.is_int() {
-        return Err(lower.wrong_class(what, Class::Int, &call.args[1]));
-    }
-    let (index, _) = lower.number(what, &call.args[1])?;
-    let [from, at] = [x, index].map(|value| lower.func.tile(value).shape);
-    if from.is_scalar() {
-        let found = lower.describe(&call.args[0].val);
-        return Err(lower.error(call.span, format!("`gather` needs a tile, this is {found}")));
-    }
-    let axis = call.axis(lower, 2, from.rank())?;
+    let Indexed { x, is_soft, index, axis, shapes: [from, at] } =
+        Indexed::of(lower, call, "gather")?;
     let is_other = |i: &usize| *i != axis && at.extent(*i) != from.extent(*i);
     if at.rank() != from.rank() || (0..from.rank()).any(|i| is_other(&i)) {
         return Err(mismatch(lower, call, [from, at], axis));
     }
     let value = lower.build().gather(x, index, axis);
-    Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
+    Ok(if is_soft { Val::Soft(value) } else { Val::Ir(value) })
 }
 
 /// `scatter(x, index, axis)`
 pub(super) fn scatter(lower: &mut Lower, call: &Call) -> Res {
-    let (x, soft) = lower.number("`scatter`", &call.args[0])?;
-    let what = "the index of `scatter`";
-    if !lower.number_dtype(what, &call.args[1])?.is_int() {
-        return Err(lower.wrong_class(what, Class::Int, &call.args[1]));
-    }
-    let (index, _) = lower.number(what, &call.args[1])?;
-    let [from, at] = [x, index].map(|value| lower.func.tile(value).shape);
-    if from.is_scalar() {
-        let found = lower.describe(&call.args[0].val);
-        return Err(lower.error(call.span, format!("`scatter` needs a tile, this is {found}")));
-    }
-    let axis = call.axis(lower, 2, from.rank())?;
+    let Indexed { x, is_soft, index, axis, shapes: [from, at] } =
+        Indexed::of(lower, call, "scatter")?;
     if from != at {
         let message = format!("`scatter` of {from} by an index of {at}");
         return Err(lower.error(call.args[1].span(), message).help("their shapes are equal"));
@@ -59,7 +68,7 @@ pub(super) fn scatter(lower: &mut Lower, call: &Call) -> Res {
         return Err(lower.error(call.span, message));
     }
     let value = lower.build().scatter(x, index, axis);
-    Ok(if soft { Val::Soft(value) } else { Val::Ir(value) })
+    Ok(if is_soft { Val::Soft(value) } else { Val::Ir(value) })
 }
 
 /// `element(x, coordinates)`

@@ -104,22 +104,14 @@ impl Lowering<'_> {
         let e = self.e;
         let data = self.func.op(op);
         let (x, index) = (data.operands[0], self.get(data.operands[1])?);
-        let (dtype, place) = (self.dtype(x), self.dtype(data.operands[1]));
+        let dtype = self.dtype(x);
         let plan = self.gather_plan(op)?;
-        let start = self.scratch(op)?.start;
-        let size = self.shared_size(x);
-        let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
-        let [lane, warp, block] = [&plan.lane[..], &plan.warp, &plan.block].map(scale);
-        let thread = self.threads.offset(e, &lane, &warp, &block);
-        let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let step = int(size << plan.step);
+        let rows = self.rows_in_shared(op, plan)?;
         let zero = e.zero(e.register_ty(dtype));
         let mut registers = Vec::new();
         for (reg, &at) in (0..).zip(index.iter()) {
-            let row = e.xor(thread, int(f2::combine(&plan.reg, reg) * size));
-            let (is_there, at) = self.place_in_row(at, place, plan.extent);
-            let offset = e.add(e.add(row, e.mul(at, step)), int(start));
-            let found = e.load_aligned(e.memory_ty(dtype), self.shared_at(offset), size);
+            let (is_there, address) = self.address_in_row(&rows, reg, at);
+            let found = e.load_aligned(e.memory_ty(dtype), address, rows.size);
             registers.push(e.select(is_there, from_memory(e, dtype, found), zero));
         }
         self.partial.insert(op, Partial::Registers(registers));
@@ -130,8 +122,35 @@ impl Lowering<'_> {
         self.lir.gather(op).ok_or_else(|| Error::bug("a gather without layouts"))
     }
 
+    /// Where this thread's rows lie, of a gather or a scatter.
+    pub(super) fn rows_in_shared(
+        &mut self,
+        op: Op,
+        plan: GatherPlan,
+    ) -> Result<RowsInShared, Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let (size, place) = (self.shared_size(data.operands[0]), self.dtype(data.operands[1]));
+        let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
+        let [lane, warp, block] = [&plan.lane[..], &plan.warp, &plan.block].map(scale);
+        let thread = self.threads.offset(e, &lane, &warp, &block);
+        let start = self.scratch(op)?.start;
+        Ok(RowsInShared { plan, place, thread, start, size })
+    }
+
+    /// Whether the index of a register names a place, and the address of that.
+    pub(super) fn address_in_row(&mut self, rows: &RowsInShared, reg: u32, at: Val) -> (Val, Val) {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let row = e.xor(rows.thread, int(f2::combine(&rows.plan.reg, reg) * rows.size));
+        let (is_there, at) = self.place_in_row(at, rows.place, rows.plan.extent);
+        let step = int(rows.size << rows.plan.step);
+        let offset = e.add(e.add(row, e.mul(at, step)), int(rows.start));
+        (is_there, self.shared_at(offset))
+    }
+
     /// Whether an index is one of the axis, and the index, else 0, as an `i32`.
-    pub(super) fn place_in_row(&self, index: Val, dtype: DType, extent: u32) -> (Val, Val) {
+    fn place_in_row(&self, index: Val, dtype: DType, extent: u32) -> (Val, Val) {
         let e = self.e;
         let narrow = dtype.bits() < 32;
         let wide = match narrow {
@@ -145,6 +164,18 @@ impl Lowering<'_> {
         let place = e.select(is_there, wide, e.zero(ty));
         (is_there, if dtype.bits() > 32 { e.trunc(place, e.i32()) } else { place })
     }
+}
+
+/// Rows of a tile in shared memory, at places of which an index names.
+pub(super) struct RowsInShared {
+    plan: GatherPlan,
+    /// The index's dtype.
+    place: DType,
+    /// What the thread adds to the offset of a row, in bytes.
+    thread: Val,
+    /// Where the tile begins, and bytes of an element.
+    start: u32,
+    size: u32,
 }
 
 /// The registers that a choice is between: those whose numbers differ in these bits.

@@ -6,7 +6,7 @@ use super::collective::Partial;
 use super::lowering::Lowering;
 use crate::Error;
 use crate::ir::Op;
-use crate::layout::{GatherPlan, f2};
+use crate::layout::GatherPlan;
 
 impl Lowering<'_> {
     pub(super) fn finish_scatter(&mut self, op: Op) -> Result<(), Error> {
@@ -22,23 +22,13 @@ impl Lowering<'_> {
         let e = self.e;
         let data = self.func.op(op);
         let (x, index) = (data.operands[0], self.get(data.operands[1])?);
-        let place = self.dtype(data.operands[1]);
         let registers = self.get(x)?;
         let plan = self.scatter_plan(op)?;
-        let start = self.scratch(op)?.start;
-        let size = self.shared_size(x);
-        let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
-        let [lane, warp, block] = [&plan.lane[..], &plan.warp, &plan.block].map(scale);
-        let thread = self.threads.offset(e, &lane, &warp, &block);
-        let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let step = int(size << plan.step);
+        let rows = self.rows_in_shared(op, plan)?;
         let copies = self.lir.layout(x).map_or((0, 0), |l| (l.free_lanes(), l.free_warps()));
         let first = self.threads.all_zero(e, copies.0, copies.1);
         for (reg, (&part, &at)) in (0..).zip(registers.iter().zip(index.iter())) {
-            let row = e.xor(thread, int(f2::combine(&plan.reg, reg) * size));
-            let (is_there, at) = self.place_in_row(at, place, plan.extent);
-            let offset = e.add(e.add(row, e.mul(at, step)), int(start));
-            let address = self.shared_at(offset);
+            let (is_there, address) = self.address_in_row(&rows, reg, at);
             let is_written = first.map_or(is_there, |first| e.and(first, is_there));
             self.write_shared(x, &[part], address, Some(is_written));
         }
