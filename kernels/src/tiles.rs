@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn rows_off_cache_lines_want_tiles_that_load_less() {
         let of = |m, n, k| picked(&Target::sm_90a(), DType::BF16, [m, n, k]);
-        assert_eq!(of(3000, 5000, 1024), "128x128x64 4 6");
+        assert_eq!(of(3000, 5120, 1024), "128x128x64 4 6");
         assert_eq!(of(3000, 5000, 1000), "128x256x64 8 4");
     }
 
