@@ -36,7 +36,7 @@ pub mod tuning;
 
 pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error, Warning};
-pub use genesis_macros::{autotune, device, kernel};
+pub use genesis_macros::{KernelParam, autotune, device, kernel};
 pub use ir::{DType, Scalar};
 pub use kernel::{ArgValue, Grid, Hints, KernelDef, LaunchOptions, ParamHint, Specialized};
 pub use launch::{compile_ahead, launch_at_once};

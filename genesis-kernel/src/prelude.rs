@@ -9,7 +9,7 @@ pub use crate::lang::{
     Tile2, Tile3, View, ViewMut, bf16, f8e4m3, f8e5m2, f16,
 };
 pub use crate::runtime::{Absent, Array, Device, Grid, Stream};
-pub use crate::{autotune, device, kernel};
+pub use crate::{KernelParam, autotune, device, kernel};
 pub use std::f32::consts::{
     FRAC_1_SQRT_2, FRAC_2_SQRT_PI, FRAC_PI_2, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2, TAU,
 };

@@ -101,6 +101,15 @@ pub(crate) struct Param {
     pub(crate) optional: bool,
 }
 
+impl Generic {
+    pub(crate) fn name(&self) -> &Ident {
+        let (Generic::DType { name, .. }
+        | Generic::Shape { name, .. }
+        | Generic::Const { name, .. }) = self;
+        name
+    }
+}
+
 /// How a launch is given the parameters: one by one, or some of them as a tuple.
 pub(crate) enum Group {
     One,
@@ -128,6 +137,11 @@ pub(crate) enum Type {
     /// A tile whose extents are written.
     Shaped(DType, Vec<Extent>),
     Tuple(Vec<Type>),
+    /// A struct under `#[derive(KernelParam)]`: what was written, and the dtypes in its `<..>`.
+    Struct {
+        path: syn::Path,
+        dtypes: Vec<DType>,
+    },
     Inferred,
 }
 
@@ -237,6 +251,11 @@ pub(crate) enum ExprKind {
         base: Box<Expr>,
         index: u32,
         span: Span,
+    },
+    /// `params.scale`
+    Member {
+        base: Box<Expr>,
+        name: Ident,
     },
     /// A call of the language's own function.
     Builtin(Call),

@@ -21,7 +21,7 @@ use syn::punctuated::Punctuated;
 use syn::{Token, braced, bracketed};
 
 use crate::ast::{Function, Generic, Param, Pattern, Type};
-use crate::messages;
+use crate::{describe, messages};
 
 /// Options of a launch that are axes of a space beside the kernel's constants.
 const OPTIONS: [&str; 4] = ["num_warps", "num_stages", "persistent", "cluster"];
@@ -191,9 +191,9 @@ pub(crate) fn check(autotune: &Autotune, function: &Function) -> Option<syn::Err
             errors.push(syn::Error::new(place, messages::AUTOTUNE_NO_VALUES.render(name)));
         }
     }
-    let optional = function.params.iter().filter(|param| param.optional);
-    for name in optional.filter_map(param_name) {
-        let message = messages::AUTOTUNE_OPTIONAL.render(&name.to_string());
+    let structs = function.params.iter().filter(|param| is_struct(param));
+    for name in structs.filter(|_| !autotune.example.is_empty()).filter_map(param_name) {
+        let message = messages::AUTOTUNE_STRUCT.render(&name.to_string());
         errors.push(syn::Error::new(name.span(), message));
     }
     for entry in &autotune.example {
@@ -266,21 +266,47 @@ fn param_name(param: &Param) -> Option<&Ident> {
     }
 }
 
+fn is_struct(param: &Param) -> bool {
+    matches!(param.typed.ty, Type::Struct { .. })
+}
+
 /// `let`s that give the kernel's parameters their meaning in the attribute.
 fn bind_params(function: &Function) -> TokenStream {
     let bindings = function.params.iter().enumerate().filter_map(|(index, param)| {
         let name = param_name(param)?;
-        let value = match param.typed.ty {
-            Type::View { .. } => quote!(Dims::of),
-            Type::Scalar(_) => quote!(count),
-            _ => return None,
-        };
+        let value = problem_value(&function.generics, &param.typed.ty)?;
+        let first = first_argument(function, index);
         Some(quote! {
             #[allow(unused_variables, reason = "not every parameter is asked for")]
-            let #name = ::genesis_kernel::autotune::#value(args, #index);
+            let #name = #value(args, #first);
         })
     });
     quote!(#(#bindings)*)
+}
+
+/// The function of a launch's arguments and a place among them that says what the attribute sees of a parameter;
+/// nothing of pointers.
+pub(crate) fn problem_value(generics: &[Generic], ty: &Type) -> Option<TokenStream> {
+    match ty {
+        Type::View { .. } => Some(quote!(::genesis_kernel::autotune::Dims::of)),
+        Type::Scalar(_) => Some(quote!(::genesis_kernel::autotune::count)),
+        Type::Struct { .. } => {
+            let ty = describe::example_of(generics, ty)?;
+            Some(quote!(<#ty as ::genesis_kernel::lang::KernelParam>::problem))
+        }
+        _ => None,
+    }
+}
+
+/// Where the argument of a parameter is among those of a launch: fields of structs are arguments of their own.
+fn first_argument(function: &Function, index: usize) -> TokenStream {
+    let before = &function.params[..index];
+    let single = before.iter().filter(|param| !is_struct(param)).count();
+    let structs = before.iter().filter_map(|param| {
+        let ty = describe::example_of(&function.generics, &param.typed.ty)?;
+        Some(quote!(+ <#ty as ::genesis_kernel::lang::KernelParam>::FIELDS.len()))
+    });
+    quote!(#single #(#structs)*)
 }
 
 fn sizes_fn(autotune: &Autotune, function: &Function) -> TokenStream {

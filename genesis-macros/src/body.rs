@@ -475,9 +475,9 @@ impl Parser {
                 let base = Box::new(self.expr(&field.base));
                 ExprKind::Field { base, index: index.index, span: index.span }
             }
-            named => {
-                self.refuse(named, messages::FIELD);
-                ExprKind::Refused
+            syn::Member::Named(name) => {
+                let base = Box::new(self.expr(&field.base));
+                ExprKind::Member { base, name: name.clone() }
             }
         }
     }

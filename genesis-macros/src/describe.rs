@@ -21,15 +21,17 @@ pub(crate) fn presence(param: &Param) -> Option<String> {
 
 /// The kernel as an expression of type `FnAst`.
 pub(crate) fn kernel(function: &Function) -> TokenStream {
-    with_consts(function, function.params.iter().filter_map(presence).collect())
+    let present = function.params.iter().filter_map(presence).collect();
+    ast(function, present, params(&function.generics, &function.params))
 }
 
 /// The device function as an expression of type `FnAst`.
 pub(crate) fn function(function: &Function) -> TokenStream {
-    with_consts(function, Vec::new())
+    let params = function.params.iter().map(param);
+    ast(function, Vec::new(), quote!(&[#(#params),*]))
 }
 
-fn with_consts(function: &Function, more: Vec<String>) -> TokenStream {
+fn ast(function: &Function, more: Vec<String>, params: TokenStream) -> TokenStream {
     let name = function.name.to_string();
     let span = place(Place::token(function.name.span()));
     let doc = &function.doc;
@@ -39,7 +41,6 @@ fn with_consts(function: &Function, more: Vec<String>) -> TokenStream {
         _ => None,
     });
     let consts = consts.chain(more);
-    let params = function.params.iter().map(param);
     let body = block(&function.body);
     let contract = function.contract;
     let ret = match &function.ret {
@@ -58,7 +59,7 @@ fn with_consts(function: &Function, more: Vec<String>) -> TokenStream {
             doc: #doc,
             dtypes: &[#(#dtypes),*],
             consts: &[#(#consts),*],
-            params: &[#(#params),*],
+            params: #params,
             body: &#body,
             contract: #contract,
             ret: #ret,
@@ -79,7 +80,78 @@ fn dtype_param(generic: &Generic) -> Option<TokenStream> {
     })
 }
 
-fn param(param: &Param) -> TokenStream {
+/// The parameters, with those of a struct's fields in place of the struct where a kernel takes one.
+fn params(generics: &[Generic], all: &[Param]) -> TokenStream {
+    if !all.iter().any(|param| matches!(param.typed.ty, Type::Struct { .. })) {
+        let params = all.iter().map(param);
+        return quote!(&[#(#params),*]);
+    }
+    let fields = quote!(::genesis_kernel::front::fields);
+    let parts = all.iter().map(|of| {
+        let own = param(of);
+        let Some(ty) = example_of(generics, &of.typed.ty) else {
+            return quote!(#fields::Part::One(#own));
+        };
+        let Type::Struct { dtypes, .. } = &of.typed.ty else { return quote!() };
+        let (of, given) = (shadow::struct_of(&ty), dtypes.iter().map(dtype));
+        quote!(#fields::Part::Fields { param: #own, ty: #of, given: &[#(#given),*] })
+    });
+    quote! {{
+        const PARTS: &[#fields::Part] = &[#(#parts),*];
+        const N: usize = #fields::count(PARTS);
+        const NAMES: &[#fields::Name; N] = &#fields::names(PARTS);
+        const PATTERNS: &[::genesis_kernel::front::ast::PatternAst; N] =
+            &#fields::patterns(PARTS, NAMES);
+        const PARAMS: &[::genesis_kernel::front::ast::ParamAst; N] = &#fields::params(PARTS, PATTERNS);
+        PARAMS
+    }}
+}
+
+/// A struct of parameters for some dtypes that the bounds allow, to ask it what its fields are: for `Affine<T>` of
+/// `T: Float` it is `Affine<f32>`. All tokens have the span of the name, as those of a device function.
+pub(crate) fn example_of(generics: &[Generic], ty: &Type) -> Option<TokenStream> {
+    let Type::Struct { path, dtypes } = ty else { return None };
+    let span = shadow::name_span(path);
+    let dtypes = dtypes.iter().map(|dtype| {
+        let name = match dtype {
+            DType::Fixed(variant) => variant.to_lowercase(),
+            DType::Param(name) => example_dtype(generics, name).to_owned(),
+            DType::Sum(name) => match example_dtype(generics, name) {
+                "i8" | "i32" => "i32".to_owned(),
+                _ => "f32".to_owned(),
+            },
+        };
+        let name = Ident::new(&name, span);
+        match name.to_string().as_str() {
+            "f8e4m3" | "f8e5m2" | "f16" | "bf16" => {
+                quote_spanned!(span => ::genesis_kernel::lang::#name)
+            }
+            _ => quote_spanned!(span => ::core::primitive::#name),
+        }
+    });
+    let mut path = path.clone();
+    let last = path.segments.last_mut()?;
+    if !last.arguments.is_none() {
+        last.arguments = syn::PathArguments::AngleBracketed(syn::parse_quote!(<#(#dtypes),*>));
+    }
+    Some(quote!(#path))
+}
+
+/// A dtype that a bound accepts.
+fn example_dtype(generics: &[Generic], name: &Ident) -> &'static str {
+    let bound = generics.iter().find_map(|generic| match generic {
+        Generic::DType { name: known, bound } if known == name => Some(bound.to_string()),
+        _ => None,
+    });
+    match bound.as_deref() {
+        Some("Int") => "i32",
+        Some("Int8") => "i8",
+        Some("Float8") => "f8e4m3",
+        _ => "f32",
+    }
+}
+
+pub(crate) fn param(param: &Param) -> TokenStream {
     let (span, pattern, ty) = (place(param.place), pattern(&param.pattern), ty(&param.typed.ty));
     let optional = param.optional;
     quote! {
@@ -145,7 +217,8 @@ fn ty(kind: &Type) -> TokenStream {
             let parts = parts.iter().map(ty);
             quote!(Tuple(&[#(#parts),*]))
         }
-        Type::Inferred => quote!(Inferred),
+        // What its fields are, the argument of a device function says.
+        Type::Struct { .. } | Type::Inferred => quote!(Inferred),
     };
     quote!(::genesis_kernel::front::ast::TypeAst::#body)
 }
@@ -308,18 +381,6 @@ fn kind(kind: &ExprKind) -> TokenStream {
             }
         }
         ExprKind::Binary { op, left, right, .. } => binary(*op, left, right),
-        ExprKind::Tuple(parts) => {
-            let parts = exprs(parts);
-            quote!(Tuple(#parts))
-        }
-        ExprKind::Array(parts) => {
-            let parts = exprs(parts);
-            quote!(Array(#parts))
-        }
-        ExprKind::Field { base, index, .. } => {
-            let base = expr(base);
-            quote!(Field(&#base, #index))
-        }
         ExprKind::If { cond, then, otherwise, .. } => branch(cond, then, otherwise.as_ref()),
         ExprKind::IfSome { pattern: inner, value, then, otherwise, .. } => {
             let (inner, value, then) = (pattern(inner), expr(value), block(then));
@@ -336,6 +397,29 @@ fn kind(kind: &ExprKind) -> TokenStream {
         }
         // A refusal is on its way: this is never read.
         ExprKind::Refused => quote!(Bool(false)),
+        other => parts_kind(other),
+    }
+}
+
+/// What is made of parts, and the parts of it.
+fn parts_kind(kind: &ExprKind) -> TokenStream {
+    match kind {
+        ExprKind::Tuple(parts) => {
+            let parts = exprs(parts);
+            quote!(Tuple(#parts))
+        }
+        ExprKind::Array(parts) => {
+            let parts = exprs(parts);
+            quote!(Array(#parts))
+        }
+        ExprKind::Field { base, index, .. } => {
+            let base = expr(base);
+            quote!(Field(&#base, #index))
+        }
+        ExprKind::Member { base, name } => {
+            let (base, name) = (expr(base), name.to_string());
+            quote!(Member(&#base, #name))
+        }
         call => call_kind(call),
     }
 }

@@ -3,7 +3,11 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 
-use crate::ast::{DType, Function, Generic, Group, Param, Pattern, Type, Unchecked};
+use crate::arguments::{
+    argument_list, argument_types, argument_values, dtype_generics, dtypes, presences,
+    raw_arguments, struct_args, struct_traits, structs,
+};
+use crate::ast::{Function, Generic, Param, Pattern, Type, Unchecked};
 use crate::autotune::{self, Autotune};
 use crate::{describe, shadow};
 
@@ -14,6 +18,7 @@ pub(crate) fn kernel(function: &Function, tuning: Option<&Autotune>, refused: bo
     let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
     let consts = consts_struct(function);
     let present = present_struct(function);
+    let struct_traits = struct_traits(function);
     let specialize = specialize(function);
     let launch = launch(function);
     let tuning = tuning.filter(|_| !refused);
@@ -48,6 +53,7 @@ pub(crate) fn kernel(function: &Function, tuning: Option<&Autotune>, refused: bo
                 ::genesis_kernel::kernel::KernelDef::new(&AST)#with_tuning;
             #consts
             #present
+            #struct_traits
             #specialize
             #launch
             #tuned
@@ -77,8 +83,10 @@ fn empty_body(function: &Function) -> TokenStream {
         computed_in_signature: 0,
     };
     let (name, ast) = (&function.name, describe::kernel(&empty));
+    let args = struct_args(function);
     quote! {
         const _: () = {
+            #args
             impl ::genesis_kernel::lang::Described for self::#name::Body {
                 const AST: ::genesis_kernel::front::ast::FnAst = #ast;
             }
@@ -93,11 +101,14 @@ fn kernel_body(function: &Function) -> TokenStream {
     let generics = with_computed(&function.generics, &function.computed);
     let params = shadow::params(&function.params);
     let body = shadow::block(&function.body);
-    let callees = callees(function);
+    let (callees, pointers) = (callees(function), pointers(function));
+    let args = struct_args(function);
     quote! {
         #[allow(non_upper_case_globals, clippy::all, reason = "the kernel's own text, as data")]
         const _: () = {
             #callees
+            #pointers
+            #args
             impl ::genesis_kernel::lang::Described for #name::Body {
                 const AST: ::genesis_kernel::front::ast::FnAst = #ast;
             }
@@ -148,22 +159,6 @@ fn consts_struct(function: &Function) -> TokenStream {
             #(#fields,)*
         }
     }
-}
-
-/// The generic parameters that stand for dtypes, with bounds.
-fn dtype_generics(function: &Function) -> TokenStream {
-    let params = dtypes(function).map(|(name, bound)| {
-        let bound = Ident::new(&bound.to_string(), Span::call_site());
-        quote!(#name: ::genesis_kernel::lang::#bound)
-    });
-    quote!(#(#params),*)
-}
-
-fn dtypes(function: &Function) -> impl Iterator<Item = (&Ident, &Ident)> {
-    function.generics.iter().filter_map(|generic| match generic {
-        Generic::DType { name, bound } => Some((name, bound)),
-        _ => None,
-    })
 }
 
 /// The dtypes and constants of a launch, as slices: last of all which optional parameters are there.
@@ -230,18 +225,22 @@ fn specialize(function: &Function) -> TokenStream {
 
 fn launch(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
-    let (types, values) = (argument_types(function), argument_values(function));
+    let types = argument_types(function);
     let (dtypes, consts) = specialization(function, &presences(function));
     let safety = safety(function);
     let (doc, qualifier) = (safety.doc(), safety.qualifier());
-    let call = match safety {
-        Safety::Safe => {
-            quote!(KERNEL.launch_checked(stream, grid, #dtypes, #consts, [#(#values),*]))
+    let given = quote!(stream, grid, #dtypes, #consts);
+    let call = match (safety, argument_list(function)) {
+        (Safety::Safe, None) => {
+            let values = argument_values(function);
+            quote!(KERNEL.launch_checked(#given, [#(#values),*]))
         }
+        (Safety::Safe, Some(list)) => quote!(KERNEL.launch_checked_list(#given, &#list)),
         // What pointers and promises need is the caller's promise.
-        _ => quote!(unsafe {
-            KERNEL.launch(stream, grid, #dtypes, #consts, &[#(#values.arg()),*])
-        }),
+        _ => {
+            let raw = raw_arguments(function);
+            quote!(unsafe { KERNEL.launch(#given, #raw) })
+        }
     };
     quote! {
         /// Runs the kernel: one program for each point of the grid.
@@ -265,14 +264,23 @@ fn launch(function: &Function) -> TokenStream {
 fn tuned(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
     let (dtypes, _) = specialization(function, &[]);
-    let (types, values) = (argument_types(function), argument_values(function));
+    let types = argument_types(function);
+    let present = presences(function);
     let safety = safety(function);
     let (doc, qualifier) = (safety.doc(), safety.qualifier());
+    let given = quote!(stream, #dtypes, &[#(#present),*]);
     let call = match safety {
         Safety::Safe => {
-            quote!(KERNEL.launch_tuned_checked(stream, #dtypes, [#(#values),*]))
+            let list = argument_list(function).unwrap_or_else(|| {
+                let values = argument_values(function);
+                quote!([#(#values),*])
+            });
+            quote!(KERNEL.launch_tuned_checked(#given, &#list))
         }
-        _ => quote!(unsafe { KERNEL.launch_tuned(stream, #dtypes, &[#(#values.arg()),*]) }),
+        _ => {
+            let raw = raw_arguments(function);
+            quote!(unsafe { KERNEL.launch_tuned_present(#given, #raw) })
+        }
     };
     quote! {
         /// What there is to choose from.
@@ -295,59 +303,24 @@ fn tuned(function: &Function) -> TokenStream {
     }
 }
 
-fn argument_types(function: &Function) -> TokenStream {
-    let mut params = function.params.iter();
-    let types = function.groups.iter().map(|group| group_type(group, &mut params));
-    quote!(#(#types,)*)
-}
-
-fn group_type<'p>(group: &Group, params: &mut impl Iterator<Item = &'p Param>) -> TokenStream {
-    match group {
-        Group::One => params.next().map(argument_type).unwrap_or_default(),
-        Group::Tuple(parts) => {
-            let types: Vec<_> = parts.iter().map(|part| group_type(part, &mut *params)).collect();
-            quote!((#(#types,)*))
-        }
+/// For a kernel whose own text has a safe launch: that no struct it takes has pointers.
+fn pointers(function: &Function) -> TokenStream {
+    if !matches!(safety(function), Safety::Safe) {
+        return TokenStream::new();
     }
-}
-
-/// Where the argument of each parameter is among those of a launch: `args.0`, `args.1.0`.
-fn argument_places(function: &Function) -> Vec<TokenStream> {
-    fn add(group: &Group, place: TokenStream, places: &mut Vec<TokenStream>) {
-        match group {
-            Group::One => places.push(place),
-            Group::Tuple(parts) => {
-                for (index, part) in parts.iter().enumerate() {
-                    let index = syn::Index::from(index);
-                    add(part, quote!(#place.#index), places);
-                }
-            }
-        }
-    }
-    let mut places = Vec::new();
-    for (index, group) in function.groups.iter().enumerate() {
-        let index = syn::Index::from(index);
-        add(group, quote!(args.#index), &mut places);
-    }
-    places
-}
-
-fn argument_values(function: &Function) -> Vec<TokenStream> {
-    let value = |(param, place): (&Param, TokenStream)| {
-        let trait_name = argument_trait(param);
-        quote!(::genesis_kernel::runtime::#trait_name::as_arg(&#place))
-    };
-    function.params.iter().zip(argument_places(function)).map(value).collect()
-}
-
-/// Whether each optional parameter that has a name is given.
-fn presences(function: &Function) -> Vec<TokenStream> {
-    let is_there = |(param, place): (&Param, TokenStream)| {
-        describe::presence(param)?;
-        let trait_name = argument_trait(param);
-        Some(quote!(::genesis_kernel::runtime::#trait_name::is_there(&#place)))
-    };
-    function.params.iter().zip(argument_places(function)).filter_map(is_there).collect()
+    let asserts = structs(function).filter_map(|(_, param)| {
+        let ty = describe::example_of(&function.generics, &param.typed.ty)?;
+        let Type::Struct { path, .. } = &param.typed.ty else { return None };
+        let span = shadow::name_span(path);
+        let name = path.to_token_stream().to_string().replace(' ', "");
+        let message = format!(
+            "the struct `{name}` has pointers, whose accesses nothing checks: declare the kernel `unsafe fn`, so \
+            that its launch is `unsafe`"
+        );
+        let ty = shadow::struct_of(&ty);
+        Some(quote_spanned!(span => const _: () = ::core::assert!(!#ty.has_pointers, #message);))
+    });
+    quote!(#(#asserts)*)
 }
 
 /// Whether a launch is safe, and else why not.
@@ -431,50 +404,6 @@ fn distinct_callees(function: &Function) -> Vec<&syn::Path> {
     distinct
 }
 
-fn argument_trait(param: &Param) -> Ident {
-    let name = match param.typed.ty {
-        Type::Ptr { mutable: false, .. } => "AsPtr",
-        Type::Ptr { mutable: true, .. } => "AsPtrMut",
-        Type::View { mutable: false, .. } => "AsView",
-        Type::View { mutable: true, .. } => "AsViewMut",
-        _ => "AsScalar",
-    };
-    let name = match param.optional {
-        true => name.replacen("As", "AsOptional", 1),
-        false => name.to_owned(),
-    };
-    Ident::new(&name, Span::call_site())
-}
-
-fn argument_type(param: &Param) -> TokenStream {
-    let trait_name = argument_trait(param);
-    let args = match &param.typed.ty {
-        Type::Ptr { dtype, .. } | Type::Scalar(dtype) => rust_type(dtype),
-        Type::View { dtype, rank, .. } => {
-            let (dtype, rank) = (rust_type(dtype), usize::from(*rank));
-            quote!(#dtype, #rank)
-        }
-        // Refused: the stub takes anything of one dtype.
-        _ => quote!(f32),
-    };
-    quote!(impl ::genesis_kernel::runtime::#trait_name<#args>)
-}
-
-/// A dtype as a Rust type, whatever names the user has in scope.
-fn rust_type(dtype: &DType) -> TokenStream {
-    match dtype {
-        DType::Param(name) => name.to_token_stream(),
-        DType::Sum(name) => quote!(#name::Acc),
-        DType::Fixed(variant) => {
-            let name = Ident::new(&variant.to_lowercase(), Span::call_site());
-            match *variant {
-                "F8E4M3" | "F8E5M2" | "F16" | "BF16" => quote!(::genesis_kernel::lang::#name),
-                _ => quote!(::core::primitive::#name),
-            }
-        }
-    }
-}
-
 /// A device function: a unit struct, so that its name is a value that the body of a kernel can call
 /// a method of, and an unknown name is one error.
 pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
@@ -552,8 +481,14 @@ fn device_body(function: &Function) -> TokenStream {
         let tokens = &typed.tokens;
         quote!(-> #tokens)
     });
+    let structs = structs(function).map(|(_, param)| {
+        let ty = describe::example_of(&function.generics, &param.typed.ty);
+        let ty = ty.as_ref().map(shadow::struct_of);
+        quote!(const _: ::genesis_kernel::front::fields::StructAst = #ty;)
+    });
     quote! {
         #shapes
+        #(#structs)*
         impl #name {
             #lints
             fn body<#generics>(#params) #ret #body

@@ -9,7 +9,7 @@ use crate::parse::Kind;
 const SEEDS: &[&str] = &[
     r#"
     /// Doc.
-    pub fn k<T: Float, const B: usize>(x: Ptr<T>, out: PtrMut<f32>, v: View<T, 2>, n: i64) {
+    pub fn k<T: Float, const B: usize>(x: Ptr<T>, out: PtrMut<f32>, v: View<T, 2>, n: i64, p: a::P<T, T::Acc>, _: Q) {
         let i = program_id(0) * B + arange::<B>();
         let (mut a, b): (f32, f32) = (1.0, T::from(2.0) as f32);
         for j in range(0, n, B).stages(2).unroll(4) { a += sum(load(x + i, i < n, T::ZERO), 0); }
@@ -38,9 +38,22 @@ const SEEDS: &[&str] = &[
         'l: for i in (0..).rev() { x?; y[0] = *z; |a| a; S { a: 1 }; "s"; 'c'; b"x"; println!("{}"); }
         async { x.await }; unsafe {}; [0; 3]; [1, 2]; (); x = y = z; a..=b; &mut x; 1e999; 1u128; -x.y;
         fn g() {} const C: u8 = 1; (|| 1)(); <T as U>::f(); T::f(1); f32::X; let _ = x as usize;
-        sum(x, -1); sum(x, n); load(); arange::<{ N + 1 }>(); zeros::<f32>(); x.foo(); 1.0.to::<f32>();
+        p.x.y.load(0); p.x += S { a: p.0.b }; sum(x, -1); sum(x, n); load(); arange::<{ N + 1 }>(); zeros::<f32>(); x.foo(); 1.0.to::<f32>();
     }
     "#,
+];
+
+/// Structs under `#[derive(KernelParam)]`.
+const STRUCTS: &[&str] = &[
+    r#"
+    /// Doc.
+    pub struct Affine<T: Float, U: Int> { /// Doc.
+        pub x: View<T, 2>, y: ViewMut<T::Acc, 1>, pub(crate) p: Ptr<U>, scale: f32, n: i64 }
+    "#,
+    r#"
+    struct S<'a, T: Clone, const N: usize = 3> where T: Sized { r#type: &'a T, t: (T, f32), o: Option<T>, v: Vec<T> }
+    "#,
+    "enum E { A { x: f32 }, B(i64) } union U { x: f32 } struct P(f32); struct Q;",
 ];
 
 /// A generator of numbers that is the same in every run.
@@ -110,6 +123,26 @@ fn no_source_panics_the_macros() {
         let attr = if random.below(8) == 0 { tokens.clone() } else { TokenStream::new() };
         assert!(!macro_body(attr, tokens, kind).is_empty());
     }
+}
+
+#[test]
+fn no_struct_panics_the_derive() {
+    let seeds: Vec<TokenStream> =
+        STRUCTS.iter().map(|text| text.parse().expect("the seeds are tokens")).collect();
+    let mut spare = Vec::new();
+    seeds.iter().for_each(|seed| flatten(seed.clone(), &mut spare));
+    let (mut random, mut derived) = (Random(0x9e37_79b9_7f4a_7c15), 0);
+    for round in 0..3000 {
+        let mut tokens = seeds[round % seeds.len()].clone();
+        for _ in 0..random.below(4) {
+            tokens = mutate(tokens, &mut random, &spare);
+        }
+        if let Ok(input) = syn::parse2::<syn::DeriveInput>(tokens) {
+            assert!(!crate::fields::derive(&input).is_empty());
+            derived += 1;
+        }
+    }
+    assert!(derived > 300, "{derived}");
 }
 
 /// What can be repeated inside of a function: what stands before, what is repeated, what stands in the

@@ -1,4 +1,4 @@
-//! The procedural macros of Genesis: `#[kernel]`, `#[device]` and `#[derive(Module)]`.
+//! The procedural macros of Genesis: `#[kernel]`, `#[device]`, `#[derive(KernelParam)]` and `#[derive(Module)]`.
 //!
 //! A function is parsed into the small language that kernels are made of (`parse`, `body`, `calls`),
 //! refusals are collected on the way (`messages` has all of them), and the tree is printed twice:
@@ -20,6 +20,7 @@
 //! `unsafe fn`. For any other, a constant of each device function that it calls must say that this one does
 //! nothing of the kind either.
 
+mod arguments;
 mod ast;
 mod autotune;
 mod body;
@@ -27,6 +28,7 @@ mod calls;
 mod check;
 mod describe;
 mod expand;
+mod fields;
 #[cfg(test)]
 mod hostile;
 mod jumps;
@@ -102,6 +104,35 @@ pub fn autotune(
 ) -> proc_macro::TokenStream {
     match autotune::behind_kernel(attr.into(), item.into()) {
         Ok(tokens) => tokens.into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
+/// Makes a struct of scalars, pointers and views a parameter of kernels, which read its fields: `p.x.load(..)`.
+///
+/// A launch is given a second struct, of the same name and `Arg` behind it, with the same fields: each is what could
+/// be passed for it if it were a parameter of its own.
+///
+/// ```ignore
+/// #[derive(Clone, Copy, KernelParam)]
+/// pub struct Affine<T: Float> {
+///     pub x: View<T, 1>,
+///     pub y: ViewMut<T, 1>,
+///     pub scale: f32,
+/// }
+///
+/// #[kernel]
+/// pub fn affine<T: Float, const N: usize>(p: Affine<T>, n: i64) { .. }
+///
+/// let p = AffineArg { x: x.view([n])?, y: y.view_mut([n])?, scale: 2.0 };
+/// affine::launch::<f32>(&stream, grid, affine::Consts { N: 32 }, (p, n))?;
+/// ```
+///
+/// A kernel that takes a struct with a `Ptr` or `PtrMut` in it is declared `unsafe fn`.
+#[proc_macro_derive(KernelParam)]
+pub fn kernel_param(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    match syn::parse::<syn::DeriveInput>(item) {
+        Ok(input) => fields::derive(&input).into(),
         Err(error) => error.into_compile_error().into(),
     }
 }

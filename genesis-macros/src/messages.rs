@@ -55,11 +55,10 @@ messages! {
     SHAPE_IN_KERNEL: "a kernel has no shape parameters", "take extents as `const N: usize`; `S: Shape` is for device functions";
     CONST_NOT_USIZE: "a constant of a kernel is a `usize` or a `bool`", "write `const N: usize`, which is an `i64` where it stands in an expression, or `const CAUSAL: bool`";
     PARAM_PATTERN: "a kernel's parameter is a name, or a tuple of names", "take the parts apart with `let` in the body";
-    PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, `Option`s of these, and tuples";
+    PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, `Option`s of these, tuples, and structs under `#[derive(KernelParam)]`";
     PARAM_TYPE_DEVICE: "a device function can't take or give this type", "types are scalars, `Tile<T, S>` and its short forms, `Ptr`, `PtrMut`, `View`, `ViewMut`, and tuples of these";
     USIZE_PARAM: "`@` is not a dtype", "indices and lengths are `i64`";
     OPTION_OF: "what is optional is a scalar, a pointer or a view", "write `Option<View<T, 2>>`; of a tuple, make its parts optional";
-    AUTOTUNE_OPTIONAL: "a kernel with the optional parameter `@` is not autotuned", "launch it with constants of your own, or write a kernel for each case";
     TUPLE_PARAM: "this pattern has other parts than its type", "write a name, or one name for each part";
     TILE_PARAM: "a kernel can't take a tile", "take a `Ptr<T>` or a `View<T, RANK>` and load from it; tiles are for device functions";
     LET_TYPE: "this type has no place in a kernel", "leave it out: rustc finds it; or write a scalar or a tile type";
@@ -110,7 +109,6 @@ messages! {
     REPEAT: "`[x; n]` is not part of the kernel language", "make a tile with `full::<f32, N>(x)`";
     ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)`, `view.subview([i, j], [m, n])`, `view_of(ptr, [m, n], [n, 1])`, `element(x, [i, j])` and `permute(x, [1, 0])`";
     EXPRESSION: "this is not part of the kernel language", "see the list of the language's functions in the documentation of `genesis_kernel::lang`";
-    FIELD: "values in a kernel have no named fields", "parts of a tuple are `.0` and `.1`; extents of a view are `view.dim(0)`";
     MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!`, `static_assert!` and `inline_asm!`";
     INT_RANGE: "this number does not fit any integer dtype", "the largest are `i64::MAX` and `u64::MAX`";
     FLOAT_RANGE: "this number does not fit any float dtype", "write `f32::INFINITY` for infinity";
@@ -149,6 +147,12 @@ messages! {
     ASM_PACK: "`inline_asm!` has one option, how many elements its text is of", "write `pack = 2`, 4 or 8 as the last argument";
     FORMAT: "@", "each `{}` stands for one value: `device_print!(\"x = {}\", x)`";
     ASSERT_ARGS: "`@!` takes a condition and a message", "write `@!(cond, \"what went wrong\")`";
+
+    // Structs of parameters.
+    PARAM_STRUCT: "`#[derive(KernelParam)]` stands on a struct with named fields", "write `struct Params { x: View<f32, 1>, scale: f32 }`";
+    PARAM_FIELD: "a field of a kernel's parameter can't have this type", "fields are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`; what is optional, a tuple or another struct is a parameter of its own";
+    PARAM_CONST: "a struct of parameters has no constants", "give them to the kernel: `fn k<const N: usize>(p: Params)`";
+    AUTOTUNE_STRUCT: "an `example` says nothing of the fields of `@`", "leave out `example`, or take the fields as parameters of their own";
 
     // Modules.
     MODULE_NOT_A_STRUCT: "`#[derive(Module)]` stands on a struct, this is @", "make a struct of the fields; where there is a choice of layers, hold a `Box<dyn Layer>`";

@@ -46,22 +46,31 @@ pub(crate) struct Parsed {
 
 /// Reads a function.
 pub(crate) fn parse(item: &syn::ItemFn, kind: Kind, contract: bool) -> Parsed {
-    let mut parser = Parser {
-        kind,
-        name: item.sig.ident.to_string(),
-        generics: Vec::new(),
-        scopes: vec![BTreeSet::new()],
-        depth: 0,
-        unchecked: Unchecked::default(),
-        computed: Vec::new(),
-        tuples: Vec::new(),
-        errors: None,
-    };
+    let mut parser = Parser::new(kind, item.sig.ident.to_string());
     let function = parser.function(item, contract);
     Parsed { function, errors: parser.errors }
 }
 
 impl Parser {
+    pub(crate) fn new(kind: Kind, name: String) -> Parser {
+        Parser {
+            kind,
+            name,
+            generics: Vec::new(),
+            scopes: vec![BTreeSet::new()],
+            depth: 0,
+            unchecked: Unchecked::default(),
+            computed: Vec::new(),
+            tuples: Vec::new(),
+            errors: None,
+        }
+    }
+
+    /// What was refused.
+    pub(crate) fn into_errors(self) -> Option<syn::Error> {
+        self.errors
+    }
+
     /// Notes a refusal of `node`.
     pub(crate) fn refuse(&mut self, node: &impl ToTokens, message: Message) {
         self.refuse_named(node, message, "");
@@ -154,7 +163,7 @@ impl Parser {
         self.kind == Kind::Kernel && matches!(sig.safety, syn::Safety::Unsafe(_))
     }
 
-    fn generic_params(&mut self, generics: &syn::Generics) -> Vec<Generic> {
+    pub(crate) fn generic_params(&mut self, generics: &syn::Generics) -> Vec<Generic> {
         generics.params.iter().filter_map(|param| self.generic_param(param)).collect()
     }
 
@@ -308,7 +317,46 @@ impl Parser {
         self.tuples.insert(0, Stmt::Let { pattern, typed: None, value, place });
     }
 
+    /// The type of a field of a struct that kernels take.
+    pub(crate) fn field_type(&mut self, ty: &syn::Type) -> Typed {
+        let tokens = ty.to_token_stream();
+        let parsed = match self.ty(ty, messages::PARAM_FIELD) {
+            parsed @ (Type::Scalar(_) | Type::Ptr { .. } | Type::View { .. } | Type::Inferred) => {
+                parsed
+            }
+            Type::Tile(_) | Type::Shaped(..) | Type::Tuple(_) | Type::Struct { .. } => {
+                self.refuse(ty, messages::PARAM_FIELD);
+                Type::Inferred
+            }
+        };
+        Typed { ty: parsed, tokens }
+    }
+
+    /// A type that is nothing of the language, and may be a struct under `#[derive(KernelParam)]`.
+    fn struct_type(&self, ty: &syn::Type) -> Option<Type> {
+        let syn::Type::Path(syn::TypePath { qself: None, path, .. }) = ty else { return None };
+        let last = path.segments.last()?;
+        let name = last.ident.to_string();
+        let is_known = table::dtype(&name).is_some()
+            || self.dtype(path).is_some()
+            || self.generics.iter().any(|generic| generic.name() == &last.ident)
+            || matches!(
+                name.as_str(),
+                "Option" | "Ptr" | "PtrMut" | "View" | "ViewMut" | "Row" | "Col"
+            )
+            || matches!(name.as_str(), "Tile" | "Tile1" | "Tile2" | "Tile3" | "String" | "Self");
+        if is_known || !name.starts_with(char::is_uppercase) {
+            return None;
+        }
+        let dtypes =
+            generic_args(last).iter().map(|arg| self.dtype_arg(arg)).collect::<Option<_>>();
+        Some(Type::Struct { path: path.clone(), dtypes: dtypes? })
+    }
+
     fn param_type(&mut self, ty: &syn::Type) -> Type {
+        if let Some(parsed) = self.struct_type(ty) {
+            return parsed;
+        }
         let message = match self.kind {
             Kind::Kernel => messages::PARAM_TYPE_KERNEL,
             Kind::Device => messages::PARAM_TYPE_DEVICE,

@@ -273,6 +273,10 @@ pub(crate) fn expr(value: &Expr) -> TokenStream {
             let index = syn::Index { index: *index, span: *span };
             quote_spanned!(*span => (#base).#index)
         }
+        ExprKind::Member { base, name } => {
+            let base = expr(base);
+            quote_spanned!(name.span() => (#base).#name)
+        }
         ExprKind::If { cond, then, otherwise, span } => {
             let (cond, then) = (condition(cond), block(then));
             let otherwise = otherwise.as_ref().map(|otherwise| {
@@ -318,6 +322,12 @@ pub(crate) fn device_function(path: &syn::Path) -> TokenStream {
 /// Whether the device function that a path names does what nothing checks, with the same spans.
 pub(crate) fn is_unchecked(path: &syn::Path) -> TokenStream {
     quote_spanned!(name_span(path) => ::genesis_kernel::lang::is_unchecked(#path))
+}
+
+/// What the struct is, that a type for some dtypes says; the spans are the type's, as above.
+pub(crate) fn struct_of(ty: &TokenStream) -> TokenStream {
+    let span = ty.clone().into_iter().next().map_or_else(Span::call_site, |token| token.span());
+    quote_spanned!(span => ::genesis_kernel::lang::struct_of::<#ty>())
 }
 
 fn call_expr(kind: &ExprKind) -> TokenStream {

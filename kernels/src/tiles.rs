@@ -137,7 +137,13 @@ mod tests {
         let args = [view([1, m, k], dtype), view([1, k, n], dtype), view([1, m, n], dtype)];
         let sizes = [1, m, n, k];
         let dtypes = [dtype, DType::F32];
-        let problem = Problem { machine: &machine, dtypes: &dtypes, sizes: &sizes, args: &args };
+        let problem = Problem {
+            machine: &machine,
+            dtypes: &dtypes,
+            sizes: &sizes,
+            present: &[],
+            args: &args,
+        };
         let precision = DotPrecision::Ieee;
         let product = product(&problem, precision, tma_can_feed(&problem, precision));
         let ([m, n, k], options) = launched(product.tile(), product.cpu_tile());
@@ -204,8 +210,13 @@ mod tests {
             let machine = Machine::of_target(&target);
             let args = [[1, 4096, 4096]; 3].map(|dims| view(dims, dtype));
             let (sizes, dtypes) = ([1, 4096, 4096, 4096], [dtype, DType::F32]);
-            let problem =
-                Problem { machine: &machine, dtypes: &dtypes, sizes: &sizes, args: &args };
+            let problem = Problem {
+                machine: &machine,
+                dtypes: &dtypes,
+                sizes: &sizes,
+                present: &[],
+                args: &args,
+            };
             let tuning = matmul::KERNEL.tuning().expect("it has #[autotune]");
             let configs = tuning.configs(matmul::KERNEL.ast);
             let n = configs.iter().filter(|config| tuning.allows(config, &problem)).count();

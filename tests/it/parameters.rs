@@ -1,4 +1,4 @@
-//! What kernels may take and make, launched on every device: optional parameters, tuples, views that kernels make, and
+//! What kernels may take and make, launched on every device: optional parameters, tuples, structs, views that kernels make, and
 //! atomics that say what they order.
 
 use genesis::Device;
@@ -50,6 +50,69 @@ fn optional_parameters_are_given_or_absent() -> Result {
         let args = ((x.view([100])?, y.view_mut([100])?), all.0, all.1, all.2);
         affine::launch(&stream, grid, consts, args)?;
         assert_eq!((y.to_vec()?[99], squares.to_vec()?[99]), (198.5, 198.5 * 198.5));
+    }
+    Ok(())
+}
+
+/// A matrix product of a batch, as other crates would pass its operands on.
+#[derive(Clone, Copy, KernelParam)]
+pub struct Product<T: Float> {
+    /// `[M, K]`
+    pub a: View<T, 2>,
+    /// `[K, N]`
+    pub b: View<T, 2>,
+    /// `[M, N]`
+    pub c: ViewMut<f32, 2>,
+    /// What the product is scaled by.
+    pub scale: f32,
+}
+
+#[kernel]
+fn product<T: Float, const B: usize>(p: Product<T>, bias: Option<f32>) {
+    device_assert!(p.a.dim(1) == p.b.dim(0), "the inner extents");
+    let (i, j) = (program_id(0) * B, program_id(1) * B);
+    let mut acc = zeros::<f32, B, B>();
+    for k in range(0, p.a.dim(1), B) {
+        acc = dot(p.a.load::<B, B>([i, k]), p.b.load::<B, B>([k, j]), acc);
+    }
+    let mut c = acc * p.scale;
+    if let Some(bias) = bias {
+        c += bias;
+    }
+    p.c.store([i, j], c);
+}
+
+fn check_product<T: Float>(stream: &Stream, of: impl Fn(f32) -> T) -> Result {
+    let (m, n, k) = (20, 33, 40);
+    let line =
+        |n: usize, by: usize| -> Vec<f32> { (0..n).map(|i| (i * by % 5) as f32 - 2.0).collect() };
+    let (a, b) = (line(m * k, 3), line(k * n, 7));
+    let expected: Vec<f32> = (0..m * n)
+        .map(|at| (0..k).map(|x| a[at / n * k + x] * b[x * n + at % n]).sum::<f32>() * 0.5 + 1.0)
+        .collect();
+    let upload = |line: &[f32]| stream.upload(&line.iter().map(|&v| of(v)).collect::<Vec<T>>());
+    let (a, b) = (upload(&a)?, upload(&b)?);
+    let mut c = Array::<f32>::zeros(stream, m * n)?;
+    let p =
+        ProductArg { a: a.view([m, k])?, b: b.view([k, n])?, c: c.view_mut([m, n])?, scale: 0.5 };
+    let consts = product::Consts { B: 16 };
+    product::launch::<T>(stream, Grid::xy(2, 3), consts, (p, Some(1.0)))?;
+    assert_eq!(c.to_vec()?, expected);
+    let wrong =
+        ProductArg { a: a.view([m, k])?, b: b.view([n, k])?, c: c.view_mut([m, n])?, scale: 0.5 };
+    let error = product::launch::<T>(stream, Grid::xy(2, 3), consts, (wrong, Absent)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "product: `p.a` is [20, 40] and `p.b` is [33, 40]; the kernel ties p.a.dim(1) to p.b.dim(0)"
+    );
+    Ok(())
+}
+
+#[test]
+fn structs_are_given_by_their_fields() -> Result {
+    for stream in streams() {
+        check_product::<f32>(&stream, |v| v)?;
+        check_product::<bf16>(&stream, bf16::from_f32)?;
     }
     Ok(())
 }

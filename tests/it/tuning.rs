@@ -57,7 +57,7 @@ fn picked(kernel: &KernelDef, dtypes: &[DType], in_columns: [bool; 2]) -> Vec<Co
             view(m, n, dtype, false),
         ];
         let sizes = [1, m, n, k];
-        heuristic(&Problem { machine: &machine, dtypes, sizes: &sizes, args: &args })
+        heuristic(&Problem { machine: &machine, dtypes, sizes: &sizes, present: &[], args: &args })
     };
     SIZES.iter().map(pick).collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -22,7 +22,8 @@ const NEAR: f64 = 1.0;
 
 impl KernelDef {
     /// The configuration that [`KernelDef::launch_tuned`] runs these arguments with, and where it
-    /// comes from. It may be measured, with these arguments.
+    /// comes from. It may be measured, with these arguments. `present` says of each optional parameter whether it is
+    /// there.
     ///
     /// # Safety
     /// As [`KernelDef::launch_tuned`].
@@ -32,13 +33,15 @@ impl KernelDef {
         &self,
         stream: &Stream,
         dtypes: &[DType],
+        present: &[bool],
         args: &[Arg],
     ) -> Result<(Arc<Config>, Source), Error> {
+        self.check_present(present)?;
         let tuning = self.tuning.ok_or_else(|| {
             Error::launch(format!("{}: the kernel has no #[autotune]", self.ast.name))
         })?;
         let (device, sizes) = (stream.device(), (tuning.sizes)(args));
-        let problem = Problem { machine: machine(stream)?, dtypes, sizes: &sizes, args };
+        let problem = Problem { machine: machine(stream)?, dtypes, sizes: &sizes, present, args };
         let forms = problem.form_bits();
         let hash = hash(device, dtypes, &sizes, forms);
         let is_same = |choice: &Choice| {
@@ -126,7 +129,9 @@ impl KernelDef {
     /// Measures on the caller's arguments; none if nothing could be measured.
     fn measure(&self, stream: &Stream, problem: &Problem<'_>) -> Result<Option<Config>, Error> {
         let plan = Plan { budget: knobs::get().autotune_budget, ..Plan::default() };
-        let request = TuneRequest { plan, ..TuneRequest::new(self, stream, problem.dtypes) };
+        let present = problem.present;
+        let request =
+            TuneRequest { plan, present, ..TuneRequest::new(self, stream, problem.dtypes) };
         // SAFETY: `choose`, whose caller promises as much, is the only one that leads here.
         let report = match unsafe { tune(&request, problem.args, &mut |_| ()) } {
             Ok(report) => report,
@@ -153,27 +158,60 @@ impl KernelDef {
         args: &[Arg],
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise is the same.
-        let (config, _) = unsafe { self.choose(stream, dtypes, args)? };
-        let grid = self.grid_of(&config, args);
-        let Config { consts, options } = &*config;
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.launch_with(stream, grid, dtypes, consts, *options, args) }
+        unsafe { self.launch_tuned_present(stream, dtypes, &[], args) }
     }
 
-    /// [`KernelDef::launch_checked`] with the configuration that is best for the arguments.
+    /// [`KernelDef::launch_tuned`] of a kernel with optional parameters, of each of which `present` says whether it is
+    /// there.
     ///
+    /// # Safety
+    /// As [`KernelDef::launch_tuned`].
     /// # Errors
-    /// As [`KernelDef::launch_checked`], and if the kernel has no `#[autotune]`.
-    pub fn launch_tuned_checked<const N: usize>(
+    /// As [`KernelDef::launch_tuned`], and if `present` has another length.
+    pub unsafe fn launch_tuned_present(
         &self,
         stream: &Stream,
         dtypes: &[DType],
-        args: [CheckedArg<'_>; N],
+        present: &[bool],
+        args: &[Arg],
     ) -> Result<(), Error> {
-        let raw = args.each_ref().map(CheckedArg::arg);
-        self.check(stream, &args, &raw)?;
+        // SAFETY: the caller's promise is the same.
+        let (config, _) = unsafe { self.choose(stream, dtypes, present, args)? };
+        let grid = self.grid_of(&config, args);
+        let with_present = (!present.is_empty()).then(|| config.consts_with(present));
+        let (consts, options) = (with_present.as_ref().unwrap_or(&config.consts), config.options);
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.launch_with(stream, grid, dtypes, consts, options, args) }
+    }
+
+    /// Refuses a list that is not about this kernel's optional parameters.
+    fn check_present(&self, present: &[bool]) -> Result<(), Error> {
+        let optional = self.ast.consts.len() - self.ast.declared_consts().len();
+        if present.len() == optional {
+            return Ok(());
+        }
+        let (name, given) = (self.ast.name, present.len());
+        Err(Error::launch(format!(
+            "{name}: has {optional} optional parameters, and the launch says of {given} whether they are there"
+        )))
+    }
+
+    /// [`KernelDef::launch_checked`] with the configuration that is best for the arguments; `present` as of
+    /// [`KernelDef::launch_tuned_present`].
+    ///
+    /// # Errors
+    /// As [`KernelDef::launch_checked`], and if the kernel has no `#[autotune]`.
+    pub fn launch_tuned_checked(
+        &self,
+        stream: &Stream,
+        dtypes: &[DType],
+        present: &[bool],
+        args: &[CheckedArg<'_>],
+    ) -> Result<(), Error> {
+        let raw: Vec<Arg> = args.iter().map(CheckedArg::arg).collect();
+        self.check(stream, args, &raw)?;
         // SAFETY: as in `launch_checked`.
-        unsafe { self.launch_tuned(stream, dtypes, &raw) }
+        unsafe { self.launch_tuned_present(stream, dtypes, present, &raw) }
     }
 
     /// The grid of a configuration; one program if the kernel has no `#[autotune]`.

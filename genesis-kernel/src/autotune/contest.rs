@@ -36,6 +36,7 @@ pub(super) struct DeviceContest<'a> {
     pub(super) tuning: &'a Tuning,
     pub(super) stream: &'a Stream,
     pub(super) dtypes: &'a [DType],
+    pub(super) present: &'a [bool],
     pub(super) configs: &'a [Config],
     /// A small problem whose result the CPU computed, and the problem itself.
     pub(super) trials: Vec<Trial>,
@@ -83,7 +84,7 @@ impl Trial {
                 }
                 Arg::Scalar(_) => continue,
             };
-            if ptr.mutable {
+            if ptr.mutable && !ptr.is_nothing() {
                 let (bytes, dtype) = (ptr.bytes as usize, ptr.dtype);
                 let buffer = Buffer::zeroed(stream, bytes)?;
                 move_to(arg, &buffer);
@@ -136,12 +137,13 @@ const MAX_LAUNCHES: usize = 16;
 impl DeviceContest<'_> {
     /// Runs a candidate on one of the trials.
     pub(super) fn run(&self, candidate: usize, trial: &Trial) -> Result<(), Error> {
-        let Config { consts, options } = &self.configs[candidate];
-        let grid = (self.tuning.grid)(consts, &trial.args);
+        let config = &self.configs[candidate];
+        let grid = (self.tuning.grid)(&config.consts, &trial.args);
+        let (consts, options) = (config.consts_with(self.present), config.options);
         let (kernel, stream, dtypes) = (self.kernel, self.stream, self.dtypes);
         // SAFETY: results go to buffers of the trial, which are as large as what the arguments reach;
         // what is read is the caller's, who promised as much as for a launch, or an example's.
-        unsafe { kernel.launch_with(stream, grid, dtypes, consts, *options, &trial.args) }
+        unsafe { kernel.launch_with(stream, grid, dtypes, &consts, options, &trial.args) }
     }
 
     /// Microseconds of one of some launches, which are queued while the device still fills the flush

@@ -3,7 +3,7 @@
 use super::check::fill_noise;
 use crate::configs::Tuning;
 use crate::diag::Error;
-use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
+use crate::front::ast::{DTypeAst, FnAst, ParamAst, PatternAst, TypeAst};
 use crate::ir::{DType, Scalar};
 use crate::runtime::{Arg, Buffer, Device, PtrArg, Stream, ViewArg};
 
@@ -23,6 +23,8 @@ pub enum Order {
 pub struct Example {
     /// In the kernel's order.
     args: Vec<Arg>,
+    /// Of each optional parameter, whether there is an argument.
+    present: Vec<bool>,
     /// The memory of each argument that has any.
     pub(super) buffers: Vec<Option<Buffer>>,
 }
@@ -49,7 +51,29 @@ impl Example {
         &self.args
     }
 
-    /// The same arguments without memory behind them, to ask the model what it thinks of them.
+    /// Which optional parameters have an argument, in the kernel's order.
+    pub fn present(&self) -> &[bool] {
+        &self.present
+    }
+
+    /// The example without the arguments of optional parameters that are not to be there; none if it lacks one that
+    /// is.
+    pub(super) fn with_present(mut self, ast: &FnAst, present: &[bool]) -> Option<Example> {
+        let optional = ast.params.iter().enumerate().filter(|(_, param)| is_named_optional(param));
+        for (((at, _), there), known) in optional.zip(present).zip(&mut self.present) {
+            match (*there, *known) {
+                (true, false) => return None,
+                (false, true) => {
+                    (self.args[at], self.buffers[at], *known) =
+                        (nothing(&self.args[at]), None, false);
+                }
+                (true, true) | (false, false) => {}
+            }
+        }
+        Some(self)
+    }
+
+    /// An example whose arguments have no memory behind them, to ask the model what it thinks of them.
     ///
     /// # Errors
     /// As [`Example::new`].
@@ -59,8 +83,8 @@ impl Example {
         dtypes: &[DType],
         sizes: &[i64],
         transposed: &[&str],
-    ) -> Result<Vec<Arg>, Error> {
-        Ok(Example::make(None, ast, tuning, dtypes, sizes, transposed)?.args)
+    ) -> Result<Example, Error> {
+        Example::make(None, ast, tuning, dtypes, sizes, transposed)
     }
 
     fn make(
@@ -83,7 +107,7 @@ impl Example {
             return Err(Error::launch(format!("{name}: takes positive sizes {takes}")));
         }
         let extents = example(sizes);
-        let mut made = Example { args: Vec::new(), buffers: Vec::new() };
+        let mut made = Example { args: Vec::new(), present: Vec::new(), buffers: Vec::new() };
         for (i, param) in ast.params.iter().enumerate() {
             let known = match param.pattern {
                 PatternAst::Name(name) => *name,
@@ -91,8 +115,14 @@ impl Example {
             };
             let order = if transposed.contains(&known) { Order::Columns } else { Order::Rows };
             let extents = extents.get(i).map_or(&[][..], |extents| extents);
-            let (arg, buffer) =
-                argument(stream, ast, dtypes, &param.ty, extents, (order, i as u64))?;
+            let is_absent = param.optional && extents.is_empty();
+            if is_named_optional(param) {
+                made.present.push(!is_absent);
+            }
+            let (arg, buffer) = match is_absent {
+                true => (absent(ast, dtypes, &param.ty)?, None),
+                false => argument(stream, ast, dtypes, &param.ty, extents, (order, i as u64))?,
+            };
             made.args.push(arg);
             made.buffers.push(buffer);
         }
@@ -110,7 +140,8 @@ impl Example {
 
     /// The same arguments on another device.
     pub(super) fn to_stream(&self, stream: &Stream) -> Result<Example, Error> {
-        let mut copy = Example { args: self.args.clone(), buffers: Vec::new() };
+        let (args, present) = (self.args.clone(), self.present.clone());
+        let mut copy = Example { args, present, buffers: Vec::new() };
         for (arg, buffer) in copy.args.iter_mut().zip(&self.buffers) {
             let buffer = buffer.as_ref().map(|buffer| buffer.to_stream(stream)).transpose()?;
             if let Some(buffer) = &buffer {
@@ -133,6 +164,38 @@ pub(super) fn move_to(arg: &mut Arg, buffer: &Buffer) {
         Arg::Scalar(_) => return,
     };
     (ptr.device, ptr.address) = (buffer.device(), buffer.address());
+}
+
+/// Whether a parameter is one of those of which a launch says whether they are there.
+fn is_named_optional(param: &ParamAst) -> bool {
+    param.optional && matches!(param.pattern, PatternAst::Name(_))
+}
+
+/// What is passed for an optional parameter that is not there.
+fn absent(ast: &FnAst, dtypes: &[DType], ty: &TypeAst) -> Result<Arg, Error> {
+    let ptr = |dtype, mutable| Ok(PtrArg::nothing(resolve(ast, dtypes, dtype)?, mutable));
+    match *ty {
+        TypeAst::Ptr { dtype, mutable } => ptr(dtype, mutable).map(Arg::Ptr),
+        TypeAst::View { dtype, rank, mutable } => {
+            Ok(Arg::View(ViewArg::nothing(ptr(dtype, mutable)?, rank)))
+        }
+        TypeAst::Scalar(dtype) => Ok(Arg::Scalar(Scalar::zero(resolve(ast, dtypes, dtype)?))),
+        TypeAst::Tile(_) | TypeAst::Shaped(..) | TypeAst::Tuple(_) | TypeAst::Inferred => {
+            Err(Error::bug("a kernel's parameter is no scalar, pointer or view"))
+        }
+    }
+}
+
+/// What is passed in place of an argument.
+fn nothing(arg: &Arg) -> Arg {
+    match arg {
+        Arg::Ptr(ptr) => Arg::Ptr(PtrArg::nothing(ptr.dtype, ptr.mutable)),
+        Arg::View(view) => {
+            let ptr = PtrArg::nothing(view.ptr.dtype, view.ptr.mutable);
+            Arg::View(ViewArg::nothing(ptr, view.rank))
+        }
+        Arg::Scalar(scalar) => Arg::Scalar(Scalar::zero(scalar.dtype)),
+    }
 }
 
 fn argument(

@@ -24,6 +24,8 @@ pub struct TuneRequest<'a> {
     pub stream: &'a Stream,
     /// The dtypes, in the order of the kernel's type parameters.
     pub dtypes: &'a [DType],
+    /// Which optional parameters are there, in the kernel's order.
+    pub present: &'a [bool],
     /// How much is measured.
     pub plan: Plan,
     /// How many configurations are compiled.
@@ -68,7 +70,8 @@ impl TuneReport {
 impl<'a> TuneRequest<'a> {
     /// A request with the usual effort.
     pub fn new(kernel: &'a KernelDef, stream: &'a Stream, dtypes: &'a [DType]) -> TuneRequest<'a> {
-        TuneRequest { kernel, stream, dtypes, plan: Plan::default(), shortlist: 12 }
+        let plan = Plan::default();
+        TuneRequest { kernel, stream, dtypes, present: &[], plan, shortlist: 12 }
     }
 }
 
@@ -87,7 +90,8 @@ pub unsafe fn tune(
     run(request, args, report)
 }
 
-/// [`tune()`] with arguments of our own, of a kernel that does nothing unchecked.
+/// [`tune()`] with arguments of our own, of a kernel that does nothing unchecked. Optional parameters are there where
+/// the example has them.
 ///
 /// # Errors
 /// As [`tune()`], and if the kernel's launch is `unsafe`.
@@ -102,7 +106,7 @@ pub fn tune_example(
             request.kernel.ast.name
         )));
     }
-    run(request, example.args(), report)
+    run(&TuneRequest { present: example.present(), ..*request }, example.args(), report)
 }
 
 /// The search. What it runs the caller answers for, or the kernel checks.
@@ -111,14 +115,14 @@ fn run(
     args: &[Arg],
     report: &mut dyn FnMut(Progress),
 ) -> Result<TuneReport, Error> {
-    let (kernel, stream, dtypes) = (request.kernel, request.stream, request.dtypes);
+    let TuneRequest { kernel, stream, dtypes, present, .. } = *request;
     let name = kernel.ast.name;
     let tuning = kernel
         .tuning
         .ok_or_else(|| Error::launch(format!("{name}: the kernel has no #[autotune]")))?;
     let machine = Machine::of(stream.device())?;
     let sizes = (tuning.sizes)(args);
-    let problem = Problem { machine: &machine, dtypes, sizes: &sizes, args };
+    let problem = Problem { machine: &machine, dtypes, sizes: &sizes, present, args };
     let (mut candidates, work) = ordered(kernel, tuning, &problem, request.shortlist)?;
     let (bound_us, is_cold) = (work.bound_us(&machine), work.is_memory_bound(&machine));
     let compiled = candidates.len().min(request.shortlist);
@@ -131,6 +135,7 @@ fn run(
         tuning,
         stream,
         dtypes,
+        present,
         configs: &configs,
         trials: Vec::new(),
         flush: Buffer::uninit(stream, flush_bytes(stream.device()))?,
@@ -163,13 +168,14 @@ pub fn forecast(
     kernel: &KernelDef,
     machine: &Machine,
     dtypes: &[DType],
-    args: &[Arg],
+    example: &Example,
 ) -> Result<TuneReport, Error> {
+    let (args, present) = (example.args(), example.present());
     let tuning = kernel.tuning.ok_or_else(|| {
         Error::launch(format!("{}: the kernel has no #[autotune]", kernel.ast.name))
     })?;
     let sizes = (tuning.sizes)(args);
-    let problem = Problem { machine, dtypes, sizes: &sizes, args };
+    let problem = Problem { machine, dtypes, sizes: &sizes, present, args };
     let (candidates, work) = ordered(kernel, tuning, &problem, usize::MAX)?;
     Ok(TuneReport { candidates, bound_us: work.bound_us(machine), record: None })
 }
@@ -229,7 +235,8 @@ fn work(
     problem: &Problem<'_>,
 ) -> Option<Work> {
     let hints = Hints::contiguous(kernel.ast).with_options(config.options);
-    let special = kernel.specialize(problem.dtypes, &config.consts, &hints).ok()?;
+    let special =
+        kernel.specialize(problem.dtypes, &config.consts_with(problem.present), &hints).ok()?;
     let grid = (tuning.grid)(&config.consts, problem.args);
     let cost = launch_cost(&special.func, grid, problem.args);
     // A cluster is a program of several blocks, of which each multiprocessor has one.
@@ -320,11 +327,12 @@ fn compile(
     let total = candidates.len();
     report(Progress { stage: "compiling", done: 0, total });
     candidates.par_iter_mut().for_each(|candidate| {
+        let consts = candidate.config.consts_with(request.present);
         let launch = Launch {
             stream: request.stream,
             grid: crate::runtime::Grid::x(1),
             dtypes: request.dtypes,
-            consts: &candidate.config.consts,
+            consts: &consts,
             options: candidate.config.options,
             args,
         };
@@ -351,7 +359,7 @@ fn compile(
 }
 
 /// A problem of at most 384 along each size, computed by the CPU back end; none if the kernel has no
-/// example to make it from.
+/// example to make it from, or none with an optional parameter that is there.
 fn small_trial(
     request: &TuneRequest<'_>,
     tuning: &Tuning,
@@ -360,7 +368,7 @@ fn small_trial(
     if tuning.example.is_none() {
         return Ok(None);
     }
-    let (kernel, dtypes) = (request.kernel, request.dtypes);
+    let TuneRequest { kernel, dtypes, present, .. } = *request;
     // A size that is no multiple of 16 stays so, that the same code runs.
     let clip = |&size: &i64| match size {
         ..=384 => size,
@@ -371,8 +379,9 @@ fn small_trial(
     let transposed: Vec<&str> = transposed(kernel, problem.args);
     let host = Device::Cpu.stream();
     let example = Example::new(&host, kernel.ast, tuning, dtypes, &sizes, &transposed)?;
+    let Some(example) = example.with_present(kernel.ast, present) else { return Ok(None) };
     let cpu = Machine::of(Device::Cpu)?;
-    let small = Problem { machine: &cpu, dtypes, sizes: &sizes, args: example.args() };
+    let small = Problem { machine: &cpu, dtypes, sizes: &sizes, present, args: example.args() };
     let config = match tuning.heuristic {
         Some(heuristic) => heuristic(&small),
         None => tuning.configs(kernel.ast).into_iter().next().unwrap_or_default(),
@@ -384,6 +393,7 @@ fn small_trial(
         tuning,
         stream: &host,
         dtypes,
+        present,
         configs: &configs,
         trials: Vec::new(),
         flush: Buffer::uninit(&host, 0)?,

@@ -122,6 +122,7 @@ impl Rewriter {
             ExprKind::Compare(op, a, b) => ExprKind::Compare(op, self.kept(a)?, self.kept(b)?),
             ExprKind::Tuple(parts) => ExprKind::Tuple(self.all(parts)?),
             ExprKind::Array(parts) => ExprKind::Array(self.all(parts)?),
+            ExprKind::Member(inner, name) => ExprKind::Member(self.kept(inner)?, name),
             ExprKind::Field(inner, index) => ExprKind::Field(self.kept(inner)?, index),
             ExprKind::Builtin { name: "full", args: [value], .. } => return self.expr(value),
             ExprKind::Builtin { name, generics, args } => {

@@ -16,7 +16,7 @@ use crate::tuning::Machine;
 /// One way to run a kernel.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Config {
-    /// Values of the const parameters, in the kernel's order.
+    /// Values of the const parameters that the kernel declares, in its order.
     pub consts: Vec<i64>,
     /// Warps, stages, persistence, blocks of a cluster.
     pub options: LaunchOptions,
@@ -71,6 +71,8 @@ pub struct Problem<'a> {
     pub dtypes: &'a [DType],
     /// The sizes, in the key's order.
     pub sizes: &'a [i64],
+    /// Which optional parameters are there, in the kernel's order.
+    pub present: &'a [bool],
     /// The arguments.
     pub args: &'a [Arg],
 }
@@ -78,14 +80,17 @@ pub struct Problem<'a> {
 impl Problem<'_> {
     /// How each view lies in memory, one letter for each: `r` for rows (the last axis has stride 1),
     /// `c` for columns (the one before it has), and `x` for any other, or where an address, a stride or
-    /// the extent along that axis is not a multiple of 16 bytes.
+    /// the extent along that axis is not a multiple of 16 bytes. Then, of each optional parameter, `+` where it is
+    /// there and `-` where it is not.
     pub fn forms(&self) -> String {
-        self.views().map(form).collect()
+        let present = self.present.iter().map(|&is_there| if is_there { '+' } else { '-' });
+        self.views().map(form).chain(present).collect()
     }
 
     /// The forms as one word, for a quick comparison.
     pub(crate) fn form_bits(&self) -> u64 {
-        self.views().fold(1, |bits: u64, view| bits.rotate_left(7) ^ form(view) as u64)
+        let forms = self.views().fold(1, |bits: u64, view| bits.rotate_left(7) ^ form(view) as u64);
+        self.present.iter().fold(forms, |bits, &there| bits.rotate_left(1) ^ u64::from(there))
     }
 
     fn views(&self) -> impl Iterator<Item = &ViewArg> {
@@ -118,13 +123,20 @@ impl Config {
     /// The configuration as people read it: `BM=128 BN=256 num_warps=8`.
     pub fn text(&self, ast: &FnAst) -> String {
         let mut text = String::new();
-        for (name, value) in ast.consts.iter().zip(&self.consts) {
+        for (name, value) in ast.declared_consts().iter().zip(&self.consts) {
             let _ = write!(text, "{name}={value} ");
         }
         for (name, value) in option_values(&self.options) {
             let _ = write!(text, "{name}={value} ");
         }
         text.trim_end().to_owned()
+    }
+}
+
+impl Config {
+    /// The constants that a kernel is specialised with where these optional parameters are there.
+    pub(crate) fn consts_with(&self, present: &[bool]) -> Vec<i64> {
+        self.consts.iter().copied().chain(present.iter().copied().map(i64::from)).collect()
     }
 }
 
@@ -144,7 +156,8 @@ impl Tuning {
     pub fn configs(&self, ast: &FnAst) -> Vec<Config> {
         let mut all: Vec<Config> = Vec::new();
         for space in self.spaces {
-            let mut some = vec![Config { consts: vec![0; ast.consts.len()], ..Config::default() }];
+            let mut some =
+                vec![Config { consts: vec![0; ast.declared_consts().len()], ..Config::default() }];
             for axis in *space {
                 some = some.iter().flat_map(|config| with_axis(config, axis, ast)).collect();
             }
@@ -165,7 +178,7 @@ fn with_axis(config: &Config, axis: &Axis, ast: &FnAst) -> Vec<Config> {
     let set = |&value: &i64| {
         let mut config = config.clone();
         if !config.options.set(axis.name, value)
-            && let Some(i) = ast.consts.iter().position(|name| *name == axis.name)
+            && let Some(i) = ast.declared_consts().iter().position(|name| *name == axis.name)
         {
             config.consts[i] = value;
         }
@@ -180,10 +193,10 @@ fn with_axis(config: &Config, axis: &Axis, ast: &FnAst) -> Vec<Config> {
 pub struct Dims<'a>(&'a [i64]);
 
 impl<'a> Dims<'a> {
-    /// The extents of an argument; none of a pointer.
+    /// The extents of an argument; none of a pointer, nor of a view that is not there.
     pub fn of(args: &'a [Arg], index: usize) -> Dims<'a> {
         match args.get(index) {
-            Some(Arg::View(view)) => Dims(view.dims()),
+            Some(Arg::View(view)) if !view.is_nothing() => Dims(view.dims()),
             _ => Dims(&[]),
         }
     }
@@ -272,10 +285,31 @@ pub(crate) mod tests {
     #[test]
     fn pruning_sees_the_problem() {
         let machine = Machine::of_target(&Target::sm_90a());
-        let problem = Problem { machine: &machine, dtypes: &[], sizes: &[], args: &[] };
+        let problem =
+            Problem { machine: &machine, dtypes: &[], sizes: &[], present: &[], args: &[] };
         let configs = tuning().configs(&ast());
         let kept = configs.iter().filter(|config| tuning().allows(config, &problem)).count();
         assert_eq!(kept, 3);
+    }
+
+    #[test]
+    fn what_is_there_is_part_of_the_form_and_no_choice() {
+        let machine = Machine::of_target(&Target::sm_90a());
+        let of = |present: &[bool]| {
+            let problem =
+                Problem { machine: &machine, dtypes: &[], sizes: &[], present, args: &[] };
+            (problem.forms(), problem.form_bits())
+        };
+        let [none, first, last] = [[false, false], [true, false], [false, true]].map(|p| of(&p));
+        assert_eq!((none.0.as_str(), first.0.as_str(), last.0.as_str()), ("--", "+-", "-+"));
+        assert!(none.1 != first.1 && none.1 != last.1 && first.1 != last.1);
+        let ast = FnAst { consts: &["BM", "BN", "bias.is_some"], ..ast() };
+        let config = &tuning().configs(&ast)[0];
+        assert_eq!(
+            (&config.consts[..], &config.consts_with(&[true])[..]),
+            (&[64, 256][..], &[64, 256, 1][..])
+        );
+        assert_eq!(config.text(&ast), "BM=64 BN=256 num_warps=4");
     }
 
     #[test]

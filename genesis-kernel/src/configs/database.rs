@@ -65,7 +65,7 @@ impl Record {
             forms: problem.forms(),
             device: problem.machine.key(),
             driver: problem.machine.driver,
-            consts: named(ast.consts, &best.0.consts),
+            consts: named(ast.declared_consts(), &best.0.consts),
             options: best.0.options,
             us: best.1,
             date: today(),
@@ -154,8 +154,9 @@ impl Record {
         let value = |name: &&str| {
             self.consts.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
         };
-        let consts = ast.consts.iter().map(value).collect::<Option<_>>()?;
-        (self.consts.len() == ast.consts.len()).then_some(Config { consts, options: self.options })
+        let declared = ast.declared_consts();
+        let consts = declared.iter().map(value).collect::<Option<_>>()?;
+        (self.consts.len() == declared.len()).then_some(Config { consts, options: self.options })
     }
 
     fn is_for_same(&self, other: &Record) -> bool {

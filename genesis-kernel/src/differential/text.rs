@@ -104,6 +104,7 @@ impl Text {
             ExprKind::Compare(predicate, a, b) => self.between(expr, a, relation(predicate), b),
             ExprKind::AndThen(a, b) => self.between(expr, a, "&&", b),
             ExprKind::OrElse(a, b) => self.between(expr, a, "||", b),
+            ExprKind::Member(x, name) => format!("{}.{name}", self.at_least(x, POSTFIX)),
             ExprKind::Field(x, number) => format!("{}.{number}", self.at_least(x, POSTFIX)),
             ExprKind::Builtin { name, generics, args } => {
                 format!("{name}{}({})", self.generics(generics), self.list(args))

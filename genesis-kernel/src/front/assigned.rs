@@ -107,6 +107,7 @@ impl Scan {
             | ExprKind::Not(inner)
             | ExprKind::As(inner, _)
             | ExprKind::Field(inner, _)
+            | ExprKind::Member(inner, _)
             | ExprKind::Assert(inner, _)
             | ExprKind::StaticAssert(inner, _) => self.expr(inner),
             ExprKind::Binary(_, a, b)

@@ -48,6 +48,15 @@ pub struct FnAst {
     pub ret: Option<&'static TypeAst>,
 }
 
+impl FnAst {
+    /// The const parameters that the user declared: behind them stand those that say of optional parameters whether
+    /// they are there, whose names have a dot.
+    pub fn declared_consts(&self) -> &'static [&'static str] {
+        let n = self.consts.iter().take_while(|name| !name.contains('.')).count();
+        &self.consts[..n]
+    }
+}
+
 /// A type parameter that stands for a dtype.
 #[derive(Debug)]
 pub struct DTypeParam {
@@ -79,7 +88,7 @@ pub enum DTypeBound {
 pub struct ParamAst {
     /// Where it stands.
     pub span: Span,
-    /// The user's name, or names for a tuple pattern.
+    /// The user's name, or names for a tuple pattern; `p.x` for the field of a struct that a kernel takes.
     pub pattern: &'static PatternAst,
     /// Its type; of an `Option` what is in it.
     pub ty: TypeAst,
@@ -306,6 +315,8 @@ pub enum ExprKind {
     Array(&'static [ExprAst]),
     /// `pair.0`
     Field(&'static ExprAst, u32),
+    /// `params.scale`
+    Member(&'static ExprAst, &'static str),
     /// A call of the language's own function: `load`, `arange`, ...
     Builtin {
         /// Its name, one of the table in `front::builtins`.

@@ -53,6 +53,7 @@ impl Lower {
             ExprKind::Tuple(parts) => self.all(parts).map(Val::Tuple),
             ExprKind::Array(parts) => self.all(parts).map(Val::Array),
             ExprKind::Field(inner, index) => self.field(inner, *index, span),
+            ExprKind::Member(inner, name) => self.member(inner, name, span),
             ExprKind::Builtin { name, generics, args } => {
                 let operands = self.operands(args)?;
                 self.loc = Some(self.loc_of(span));
@@ -162,6 +163,22 @@ impl Lower {
             _ => {
                 let found = self.describe(&val);
                 let message = format!("{} is {found}, it has no `.{index}`", name_of(inner));
+                Err(self.error(span, message))
+            }
+        }
+    }
+
+    fn member(&mut self, inner: &'static ExprAst, name: &str, span: Span) -> Res {
+        let val = self.expr(inner)?;
+        let found = match &val {
+            Val::Struct(fields) => fields.iter().find(|(known, _)| *known == name),
+            _ => None,
+        };
+        match found {
+            Some((_, val)) => Ok(val.clone()),
+            None => {
+                let found = self.describe(&val);
+                let message = format!("{} is {found}, it has no `.{name}`", name_of(inner));
                 Err(self.error(span, message))
             }
         }

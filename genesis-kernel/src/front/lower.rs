@@ -133,6 +133,7 @@ impl Lower {
             Val::Const(scalar) => Some(TileType::data(scalar.dtype, Shape::SCALAR)),
             Val::Lit(_)
             | Val::Tuple(_)
+            | Val::Struct(_)
             | Val::Array(_)
             | Val::Unit
             | Val::Function(_)
@@ -167,6 +168,7 @@ impl Lower {
             Val::Const(scalar) if scalar.dtype == DType::Bool => "a bool".to_owned(),
             Val::Const(scalar) => format!("a scalar of {}", scalar.dtype),
             Val::Tuple(parts) => format!("a tuple of {}", parts.len()),
+            Val::Struct(fields) => format!("a struct of {}", fields.len()),
             Val::Array(parts) => format!("an array of {}", parts.len()),
             Val::Unit => "nothing".to_owned(),
             Val::Function(function) => format!("the function `{}`", function.0.name),
@@ -206,6 +208,7 @@ fn short_text(expr: &ExprAst) -> Option<String> {
     match &expr.kind {
         ExprKind::Name(name) => Some((*name).to_owned()),
         ExprKind::Field(inner, index) => Some(format!("{}.{index}", short_text(inner)?)),
+        ExprKind::Member(inner, name) => Some(format!("{}.{name}", short_text(inner)?)),
         ExprKind::Int(value, _) => Some(value.to_string()),
         ExprKind::Float(value, _) => Some(format!("{value:?}")),
         ExprKind::Bool(value) => Some(value.to_string()),

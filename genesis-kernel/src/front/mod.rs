@@ -25,6 +25,7 @@ mod control;
 mod create;
 mod env;
 mod expr;
+pub mod fields;
 mod gather;
 mod hints;
 mod inline_asm;
@@ -79,6 +80,7 @@ pub fn build(
             u32::try_from(i).is_ok_and(|i| hints.constant.checked_shr(i).unwrap_or(0) & 1 == 1);
         declare_param(&mut lower, param, hint, is_constant)?;
     }
+    fields::declare(&mut lower, ast);
     lower.loc = None;
     lower.block_body(ast.body)?;
     let body = lower.func.body;

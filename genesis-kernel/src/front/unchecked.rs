@@ -71,6 +71,7 @@ impl Search {
             | ExprKind::Not(value)
             | ExprKind::As(value, _)
             | ExprKind::Field(value, _)
+            | ExprKind::Member(value, _)
             | ExprKind::Assert(value, _)
             | ExprKind::StaticAssert(value, _) => self.expr(value),
             ExprKind::Binary(_, a, b)

@@ -22,6 +22,8 @@ pub(super) enum Val {
     Lit(Lit),
     /// `(a, b)`
     Tuple(Vec<Val>),
+    /// A struct that the kernel takes, by its fields.
+    Struct(Vec<(&'static str, Val)>),
     /// `[a, b]`
     Array(Vec<Val>),
     /// Nothing.

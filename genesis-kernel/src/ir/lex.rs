@@ -144,7 +144,8 @@ impl Lexer {
         match c {
             '%' => {
                 self.next();
-                let name = self.take_while(|c, _| is_name(c));
+                // A field of a struct that a kernel takes is `%p.x`.
+                let name = self.take_while(|c, _| is_name(c) || c == '.');
                 if name.is_empty() {
                     return Err(position.error("expected a name after `%`"));
                 }

@@ -105,12 +105,12 @@ impl DType {
     }
 
     /// Whether its bits are a float's: f8e4m3, f8e5m2, f16, bf16, f32 or f64.
-    pub fn is_float(self) -> bool {
+    pub const fn is_float(self) -> bool {
         self.is_f8() || matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
     /// Whether it is a float of 8 bits, with which nothing is computed but products of tiles.
-    pub fn is_f8(self) -> bool {
+    pub const fn is_f8(self) -> bool {
         matches!(self, DType::F8E4M3 | DType::F8E5M2)
     }
 
@@ -132,7 +132,7 @@ impl DType {
     /// assert_eq!(DType::I8.accumulator(), Some(DType::I32));
     /// assert_eq!(DType::I64.accumulator(), None);
     /// ```
-    pub fn accumulator(self) -> Option<DType> {
+    pub const fn accumulator(self) -> Option<DType> {
         match self {
             DType::F64 => Some(DType::F64),
             DType::I8 | DType::U8 => Some(DType::I32),
@@ -150,16 +150,18 @@ impl DType {
     /// assert_eq!(DType::U16.sums_in(), Some(DType::I32));
     /// assert_eq!(DType::U64.sums_in(), Some(DType::U64));
     /// ```
-    pub fn sums_in(self) -> Option<DType> {
+    pub const fn sums_in(self) -> Option<DType> {
         match self {
             DType::I16 | DType::U16 => Some(DType::I32),
-            dtype => dtype.accumulator().or(dtype.is_int().then_some(dtype)),
+            dtype if dtype.accumulator().is_some() => dtype.accumulator(),
+            dtype if dtype.is_int() => Some(dtype),
+            _ => None,
         }
     }
 
     /// Whether it is an integer, signed or not; bool is not.
-    pub fn is_int(self) -> bool {
-        !self.is_float() && self != DType::Bool
+    pub const fn is_int(self) -> bool {
+        !self.is_float() && !matches!(self, DType::Bool)
     }
 
     /// Whether it is a signed integer.

@@ -43,10 +43,15 @@ fn extent(ast: &FnAst, expr: &ExprAst) -> Option<Extent> {
     let ExprKind::Method { receiver, name: "dim", args: [axis], .. } = &expr.kind else {
         return None;
     };
-    let (ExprKind::Name(view), ExprKind::Int(axis, _)) = (&receiver.kind, &axis.kind) else {
-        return None;
+    let ExprKind::Int(axis, _) = &axis.kind else { return None };
+    let is_it = |pattern: &PatternAst| match (pattern, &receiver.kind) {
+        (PatternAst::Name(name), ExprKind::Name(view)) => name == view,
+        (
+            PatternAst::Name(name),
+            ExprKind::Member(ExprAst { kind: ExprKind::Name(of), .. }, field),
+        ) => name.split_once('.') == Some((of, field)),
+        _ => false,
     };
-    let is_it = |pattern: &PatternAst| matches!(pattern, PatternAst::Name(name) if name == view);
     let arg = ast.params.iter().position(|param| is_it(param.pattern))?;
     Some(Extent { arg, axis: usize::try_from(*axis).ok()? })
 }

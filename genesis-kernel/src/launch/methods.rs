@@ -31,6 +31,24 @@ impl KernelDef {
         unsafe { self.launch(stream, grid, dtypes, consts, &raw) }
     }
 
+    /// [`KernelDef::launch_checked`] of as many arguments as the fields of structs make.
+    ///
+    /// # Errors
+    /// As [`KernelDef::launch_checked`].
+    pub fn launch_checked_list(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        dtypes: &[DType],
+        consts: &[i64],
+        args: &[CheckedArg<'_>],
+    ) -> Result<(), Error> {
+        let raw: Vec<Arg> = args.iter().map(CheckedArg::arg).collect();
+        self.check(stream, args, &raw)?;
+        // SAFETY: as in `launch_checked`.
+        unsafe { self.launch(stream, grid, dtypes, consts, &raw) }
+    }
+
     /// What a launch without promises asks of its arguments, which `raw` are as plain data.
     pub(crate) fn check(
         &self,

@@ -56,6 +56,17 @@ pub struct ViewArg {
 }
 
 impl ViewArg {
+    /// A view of nothing, for an argument that is not there.
+    pub(crate) fn nothing(ptr: PtrArg, rank: u8) -> ViewArg {
+        let (dims, strides) = ([0; MAX_RANK], [0; MAX_RANK]);
+        ViewArg { ptr, rank: rank.min(MAX_RANK as u8), dims, strides }
+    }
+
+    /// Whether it is one: a view of no elements has strides.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.ptr.is_nothing() && self.strides == [0; MAX_RANK] && self.dims == [0; MAX_RANK]
+    }
+
     /// A view with these extents and strides.
     ///
     /// Returns none if the lengths differ or are over [`MAX_RANK`].

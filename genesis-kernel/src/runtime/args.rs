@@ -126,8 +126,7 @@ impl<'a> CheckedArg<'a> {
 
     /// A view of nothing, for an argument that is not there.
     pub(super) fn no_view(dtype: DType, rank: usize, mutable: bool) -> CheckedArg<'a> {
-        let mut view = ViewArg::flat(PtrArg::nothing(dtype, mutable), 0);
-        (view.rank, view.strides) = (rank.min(MAX_RANK) as u8, [0; MAX_RANK]);
+        let view = ViewArg::nothing(PtrArg::nothing(dtype, mutable), rank.min(MAX_RANK) as u8);
         CheckedArg { arg: Arg::View(view), buffer: None }
     }
 
@@ -223,6 +222,24 @@ pub trait AsViewMut<T: HostElement, const RANK: usize> {
 pub trait AsScalar<T: HostElement> {
     /// The argument.
     fn as_arg(&self) -> CheckedArg<'_>;
+}
+
+/// What can be passed for a parameter that is a struct `P`: `#[derive(KernelParam)]` makes it, a struct of the same
+/// fields whose name has `Arg` behind it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be passed for a `{P}`",
+    label = "expected the arguments of its fields, as in `{P}Arg {{ .. }}`"
+)]
+pub trait AsParam<P> {
+    /// Adds the argument of each field, in order.
+    fn add_to<'arg>(&'arg self, args: &mut Vec<CheckedArg<'arg>>);
+
+    /// The arguments as plain data, for a launch that takes such.
+    fn args(&self) -> Vec<Arg> {
+        let mut args = Vec::new();
+        self.add_to(&mut args);
+        args.iter().map(CheckedArg::arg).collect()
+    }
 }
 
 impl<T: HostElement> AsScalar<T> for T {

@@ -31,7 +31,7 @@ pub(crate) mod words;
 mod work;
 
 pub use arg::{Arg, PtrArg, ViewArg};
-pub use args::{AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, CheckedArg};
+pub use args::{AsParam, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, CheckedArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
 pub use buffer::Buffer;
 pub use cuda::{GpuInfo, Graph};

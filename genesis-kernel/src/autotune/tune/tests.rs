@@ -94,7 +94,7 @@ fn a_launch_takes_the_table_then_its_neighbour_then_the_heuristic() {
         let tuning = wrong::KERNEL.tuning().unwrap();
         let example = Example::new(&stream, wrong::KERNEL.ast, tuning, &[], &[n], &[]).unwrap();
         // SAFETY: the arguments are the example's, which lives on.
-        let chosen = unsafe { wrong::KERNEL.choose(&stream, &[], example.args()) };
+        let chosen = unsafe { wrong::KERNEL.choose(&stream, &[], &[], example.args()) };
         let (config, source) = chosen.unwrap();
         (config.consts[0], source)
     };
@@ -115,6 +115,85 @@ fn a_tuned_launch_computes_what_any_other_does() {
     assert!(y.to_vec().unwrap().iter().zip(&values).all(|(y, x)| *y == 2.0 * x));
 }
 
+/// `y = x + bias`, of a row; `y = scale * x` where there is a scale.
+#[autotune(
+    key = { n: y.dim(0), of_bias: bias.dim(0) },
+    space = { BLOCK: [32, 64] },
+    grid = |t| Grid::x(n.div_ceil(t.BLOCK)),
+    example = { x: [n], bias: [n], y: [n] },
+    heuristic = by_presence,
+)]
+#[kernel]
+fn shifted<const BLOCK: usize>(
+    x: View<f32, 1>,
+    bias: Option<View<f32, 1>>,
+    scale: Option<f32>,
+    y: ViewMut<f32, 1>,
+) {
+    let i = program_id(0) * BLOCK;
+    let mut v = x.load::<BLOCK>([i]);
+    if let Some(scale) = scale {
+        v *= scale;
+    }
+    if let Some(bias) = bias {
+        v += bias.load::<BLOCK>([i]);
+    }
+    y.store([i], v);
+}
+
+/// Large blocks where there is a bias, small ones where there is none.
+fn by_presence(problem: &Problem<'_>) -> (shifted::Consts, LaunchOptions) {
+    let [bias, _] = problem.present else { panic!("there are two optional parameters") };
+    (shifted::Consts { BLOCK: if *bias { 64 } else { 32 } }, LaunchOptions::default())
+}
+
+#[test]
+fn optional_arguments_are_part_of_the_choice() {
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&[1.0_f32; 100]).unwrap();
+    let bias = stream.upload(&[0.5_f32; 100]).unwrap();
+    let mut y = Array::<f32>::zeros(&stream, 100).unwrap();
+    let mut of = |bias: Option<_>, scale: Option<f32>| {
+        let args = (x.view([100]).unwrap(), bias, scale, y.view_mut([100]).unwrap());
+        shifted::tuned(&stream, args).unwrap();
+        y.to_vec().unwrap()[99]
+    };
+    let view = || Some(bias.view([100]).unwrap());
+    assert_eq!((of(None, None), of(view(), None)), (1.0, 1.5));
+    assert_eq!((of(None, Some(3.0)), of(view(), Some(3.0))), (3.0, 3.5));
+    let chosen = shifted::KERNEL.chosen.choices.read().unwrap();
+    let mut blocks: Vec<i64> = chosen.iter().map(|choice| choice.config.consts[0]).collect();
+    blocks.sort_unstable();
+    // The bias' extent is a size too; the scale changes neither sizes nor forms of views.
+    assert_eq!(blocks, [32, 32, 64, 64]);
+    let absent = (x.view([100]).unwrap(), Absent, Absent, y.view_mut([100]).unwrap());
+    shifted::tuned(&stream, absent).unwrap();
+}
+
+#[test]
+fn an_example_has_the_optional_arguments_that_it_names() {
+    let stream = Device::Cpu.stream();
+    let (kernel, tuning) = (&shifted::KERNEL, shifted::KERNEL.tuning().unwrap());
+    let example = Example::new(&stream, kernel.ast, tuning, &[], &[100, 100], &[]).unwrap();
+    assert_eq!(example.present(), [true, false]);
+    let request = TuneRequest { plan: quick(), ..TuneRequest::new(kernel, &stream, &[]) };
+    let report = tune_example(&request, &example, &mut |_| ()).unwrap();
+    assert!(report.best().unwrap().outcome.us().is_some(), "{report:?}");
+    assert_eq!(report.record().unwrap().forms, "rrr+-");
+    let without = example.with_present(kernel.ast, &[false, false]).unwrap();
+    let request = TuneRequest { present: &[false, false], ..request };
+    // SAFETY: the arguments are the example's, which lives on.
+    let report = unsafe { tune(&request, without.args(), &mut |_| ()) }.unwrap();
+    assert!(report.best().unwrap().outcome.us().is_some(), "{report:?}");
+    assert!(without.with_present(kernel.ast, &[true, false]).is_none());
+    // SAFETY: it is refused before anything runs.
+    let wrong = unsafe { kernel.launch_tuned(&stream, &[], &[]) }.unwrap_err().to_string();
+    assert_eq!(
+        wrong,
+        "shifted: has 2 optional parameters, and the launch says of 0 whether they are there"
+    );
+}
+
 #[test]
 fn loops_of_a_length_known_at_launch_count_in_the_model() {
     let stream = Device::Cpu.stream();
@@ -123,8 +202,13 @@ fn loops_of_a_length_known_at_launch_count_in_the_model() {
     let dtypes = [DType::F32];
     let example = Example::new(&stream, kernel.ast, tuning, &dtypes, &[256, 64], &[]).unwrap();
     let machine = Machine::of(Device::Cpu).unwrap();
-    let problem =
-        Problem { machine: &machine, dtypes: &dtypes, sizes: &[256, 64], args: example.args() };
+    let problem = Problem {
+        machine: &machine,
+        dtypes: &dtypes,
+        sizes: &[256, 64],
+        present: &[],
+        args: example.args(),
+    };
     for (config, work) in rank(kernel, tuning, &problem) {
         let elements = (config.consts[0] * config.consts[1]) as f64;
         assert_eq!((work.flops, work.bytes), (elements, 8.0 * elements));

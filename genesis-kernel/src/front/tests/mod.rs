@@ -22,5 +22,6 @@ mod refusals;
 mod runs;
 mod scaled;
 mod special;
+mod structs;
 mod subviews;
 mod unroll;

@@ -97,7 +97,8 @@ impl Verifier<'_> {
         let mut names = BTreeSet::new();
         for param in &self.func.params {
             let name = &param.name;
-            ensure!(is_identifier(name), "parameter {name:?} is not an identifier");
+            let is_name = name.split('.').all(is_identifier);
+            ensure!(is_name, "parameter {name:?} is not an identifier");
             ensure!(names.insert(name), "two parameters are named {name:?}");
             match self.func.ty(param.value) {
                 Type::Tile(ty) => {
