@@ -65,7 +65,17 @@ impl<T, const RANK: usize> Clone for ViewMut<T, RANK> {
 
 impl<T, const RANK: usize> Copy for ViewMut<T, RANK> {}
 
-impl<T: Element, const RANK: usize> View<T, RANK> {
+/// Gives methods to views of both kinds. They are the macro's input, so that rustc's messages about them point at them
+/// and not at a macro.
+macro_rules! of_both {
+    ($methods:tt) => {
+        impl<T: Element, const RANK: usize> View<T, RANK> $methods
+
+        impl<T: Element, const RANK: usize> ViewMut<T, RANK> $methods
+    };
+}
+
+of_both! {{
     /// The extent along an axis, in elements.
     pub fn dim(self, _axis: i64) -> i64 {
         typed()
@@ -93,77 +103,35 @@ impl<T: Element, const RANK: usize> View<T, RANK> {
         typed()
     }
 
+    /// The view of the elements from these coordinates on, so many along each axis, as far as there are any; of none
+    /// along an axis whose coordinate lies outside.
+    pub fn subview(self, _coordinates: [i64; RANK], _extents: [i64; RANK]) -> Self {
+        self
+    }
+
+    /// [`subview`](Self::subview) of every second element, or as far apart as the steps along each axis say; of none
+    /// where a step is below 1.
+    pub fn subview_by(
+        self,
+        _coordinates: [i64; RANK],
+        _extents: [i64; RANK],
+        _steps: [i64; RANK],
+    ) -> Self {
+        self
+    }
+}}
+
+impl<T: Element, const RANK: usize> View<T, RANK> {
     /// A pointer to the element with all coordinates 0.
     pub fn ptr(self) -> Ptr<T> {
         typed()
     }
-
-    /// The view of the elements from these coordinates on, so many along each axis, as far as there are any; of none
-    /// along an axis whose coordinate lies outside.
-    pub fn subview(self, _coordinates: [i64; RANK], _extents: [i64; RANK]) -> Self {
-        self
-    }
-
-    /// [`subview`](Self::subview) of every second element, or as far apart as the steps along each axis say; of none
-    /// where a step is below 1.
-    pub fn subview_by(
-        self,
-        _coordinates: [i64; RANK],
-        _extents: [i64; RANK],
-        _steps: [i64; RANK],
-    ) -> Self {
-        self
-    }
 }
 
 impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
-    /// The extent along an axis, in elements.
-    pub fn dim(self, _axis: i64) -> i64 {
-        typed()
-    }
-
-    /// The distance of neighbours along an axis, in elements.
-    pub fn stride(self, _axis: i64) -> i64 {
-        typed()
-    }
-
-    /// The tile whose first element is at these coordinates; zero past the edge.
-    pub fn load<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
-        typed()
-    }
-
-    /// As `load`, of elements that are not read again soon: caches give them up first. Only speed may
-    /// change.
-    pub fn load_once<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
-        typed()
-    }
-
-    /// As `load`, of elements that are read again and again: caches give them up last. Only speed may
-    /// change.
-    pub fn load_kept<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
-        typed()
-    }
-
     /// A pointer to the element with all coordinates 0.
     pub fn ptr(self) -> PtrMut<T> {
         typed()
-    }
-
-    /// The view of the elements from these coordinates on, so many along each axis, as far as there are any; of none
-    /// along an axis whose coordinate lies outside.
-    pub fn subview(self, _coordinates: [i64; RANK], _extents: [i64; RANK]) -> Self {
-        self
-    }
-
-    /// [`subview`](Self::subview) of every second element, or as far apart as the steps along each axis say; of none
-    /// where a step is below 1.
-    pub fn subview_by(
-        self,
-        _coordinates: [i64; RANK],
-        _extents: [i64; RANK],
-        _steps: [i64; RANK],
-    ) -> Self {
-        self
     }
 
     /// Writes a tile at these coordinates; nothing past the edge.
