@@ -38,7 +38,9 @@ use crate::ir::{DType, Func, print, verify};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
 use crate::machine;
-use crate::passes::{self, Pass, defer_reductions, pad, software_pipeline, tma, views};
+use crate::passes::{
+    self, Pass, aggregate_atomics, defer_reductions, pad, software_pipeline, tma, views,
+};
 use crate::target::{GpuTarget, Target};
 
 /// Tile IR of a kernel for given dtypes, constants and hints.
@@ -150,13 +152,19 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     let Hints { num_warps, cluster, .. } = kernel.hints;
     check_cluster(&kernel.func.name, cluster.unwrap_or(1), target)?;
     let max_shared_bytes = target.features.max_shared_bytes;
+    let aggregated = match cluster {
+        // Blocks of a cluster can't count together.
+        Some(2..) => None,
+        _ => aggregated(&kernel.func)?,
+    };
+    let func = aggregated.as_ref().unwrap_or(&kernel.func);
     let converted = match target.features.tma_feeds_mma() && knobs::get().tma {
-        true => with_tma(kernel, max_shared_bytes)?,
+        true => with_tma(func, &kernel.hints, max_shared_bytes)?,
         false => None,
     };
     let func = match converted {
         Some(func) => func,
-        None => lowered(&kernel.func)?,
+        None => lowered(func)?,
     };
     let num_stages = kernel.hints.num_stages;
     let program_bytes = program_bytes(&kernel.func);
@@ -185,14 +193,27 @@ fn check_cluster(name: &str, blocks: u32, target: &GpuTarget) -> Result<(), Erro
     Err(Diagnostic::new(message, None).help(help).into())
 }
 
+/// A function whose additions to few places are counted before they reach memory; none where there is no such addition.
+fn aggregated(func: &Func) -> Result<Option<Func>, Error> {
+    if !aggregate_atomics::may_apply(func) {
+        return Ok(None);
+    }
+    // What is the same in every iteration of a loop then stands before it.
+    let mut func =
+        run_passes(func.clone(), &[passes::FOLD, passes::CSE, passes::LICM, passes::DCE])?;
+    let any = aggregate_atomics::run(&mut func);
+    after_pass("aggregate_atomics", &func)?;
+    Ok(any.then_some(func))
+}
+
 /// A function for a GPU that brings its tiles through the copy engine; none where a tile is left that
 /// nothing reads in the end. Its slot would never be free again, and the producer would wait for ever.
-fn with_tma(kernel: &Specialized, max_shared_bytes: u32) -> Result<Option<Func>, Error> {
-    let Hints { num_warps, num_stages, cluster, .. } = kernel.hints;
+fn with_tma(func: &Func, hints: &Hints, max_shared_bytes: u32) -> Result<Option<Func>, Error> {
+    let Hints { num_warps, num_stages, cluster, .. } = *hints;
     let num_blocks = cluster.unwrap_or(1);
     let options = tma::Options { num_warps, num_blocks, num_stages, max_shared_bytes };
     // A load without uses is dead before the conversion; a copy is an effect, and stays.
-    let func = run_passes(kernel.func.clone(), &[passes::DCE])?;
+    let func = run_passes(func.clone(), &[passes::DCE])?;
     let mut func = tma::run(&func, &options);
     after_pass("tma", &func)?;
     defer_reductions::run(&mut func);

@@ -5,6 +5,7 @@
 //! are, and `defer_reductions` reassociates sums; no other pass changes any: constants fold by the same functions that the interpreter computes
 //! with, and transcendental functions are never folded, only expanded.
 
+pub(crate) mod aggregate_atomics;
 pub(crate) mod clone;
 pub mod contract;
 pub mod cse;

@@ -6,6 +6,7 @@ mod asts;
 mod bits;
 mod carets;
 mod control;
+mod counting;
 mod functions;
 mod fuzz;
 mod gather;
