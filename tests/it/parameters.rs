@@ -54,17 +54,17 @@ fn optional_parameters_are_given_or_absent() -> Result {
     Ok(())
 }
 
-/// A matrix product of a batch, as other crates would pass its operands on.
+/// The operands of a matrix product and what it is scaled by.
 #[derive(Clone, Copy, KernelParam)]
-pub struct Product<T: Float> {
+struct Product<T: Float> {
     /// `[M, K]`
-    pub a: View<T, 2>,
+    a: View<T, 2>,
     /// `[K, N]`
-    pub b: View<T, 2>,
+    b: View<T, 2>,
     /// `[M, N]`
-    pub c: ViewMut<f32, 2>,
+    c: ViewMut<f32, 2>,
     /// What the product is scaled by.
-    pub scale: f32,
+    scale: f32,
 }
 
 #[kernel]
