@@ -6,6 +6,7 @@
 //! bench --case softmax/bf16/100x3000      any size of a known op
 //! bench --out benches/results/h200.jsonl  a line of JSON a case, appended
 //! bench ops --quick                       every op of the op table beside PyTorch: see `sweep`
+//! bench train --kernels                   training steps of language models beside torch.compile: see `train`
 //! ```
 //!
 //! ```text
@@ -38,6 +39,7 @@ mod step;
 mod sweep;
 mod table;
 mod timing;
+mod train;
 mod way;
 
 use std::process::ExitCode;

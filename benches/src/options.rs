@@ -13,8 +13,8 @@ pub(crate) struct Options {
     /// what a name contains. May be given again.
     #[arg(long = "case", value_name = "GLOB")]
     pub(crate) cases: Vec<String>,
-    /// `ops` for every op of the op table, by what it says of itself; else only cases whose name contains
-    /// this.
+    /// `ops` for every op of the op table, by what it says of itself; `train` for training steps of language
+    /// models; else only cases whose name contains this.
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Print JSON lines instead of a table.
@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// With `ops`: compare the result of each row's call with PyTorch's on small inputs, and stop.
     #[arg(long)]
     pub(crate) check: bool,
+    /// With `train`: also print what the kernels of a step are and take.
+    #[arg(long)]
+    pub(crate) kernels: bool,
     /// Print what the rows of this file, which `ops` wrote, say together, and stop.
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
@@ -59,6 +62,11 @@ impl Options {
     /// Whether the op table is swept.
     pub(crate) fn sweeps(&self) -> bool {
         self.filter.as_deref() == Some("ops")
+    }
+
+    /// Whether training steps are timed.
+    pub(crate) fn trains(&self) -> bool {
+        self.filter.as_deref() == Some("train")
     }
 
     /// The device that is asked for.

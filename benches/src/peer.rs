@@ -50,18 +50,29 @@ impl Peer {
     /// # Errors
     /// If there is no Python, no torch or no GPU for it: why.
     pub(crate) fn start(script: Option<&Path>, device: Device) -> anyhow::Result<Peer> {
+        let Some(path) = script else { return Peer::start_script("peer.py", SCRIPT, device) };
         let name = device.to_string();
-        let mut peer = if let Some(path) = script {
-            Peer::spawn(Command::new("python3").arg(path).arg(name), None)?
-        } else {
-            let folder = tempfile::tempdir()?;
-            let path = folder.path().join("peer.py");
-            std::fs::write(&path, SCRIPT)?;
-            Peer::spawn(Command::new("python3").arg(path).arg(name), Some(folder))?
-        };
-        peer.rests = device == Device::Cpu;
-        peer.signal(Signal::STOP)?;
-        Ok(peer)
+        Peer::spawn(Command::new("python3").arg(path).arg(name), None)?.resting(device)
+    }
+
+    /// Starts a script by its text.
+    ///
+    /// # Errors
+    /// As of [`Peer::start`].
+    pub(crate) fn start_script(name: &str, text: &str, device: Device) -> anyhow::Result<Peer> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join(name);
+        std::fs::write(&path, text)?;
+        let mut command = Command::new("python3");
+        command.arg(path).arg(device.to_string());
+        Peer::spawn(&mut command, Some(folder))?.resting(device)
+    }
+
+    /// Stopped between requests, of a processor.
+    fn resting(mut self, device: Device) -> anyhow::Result<Peer> {
+        self.rests = device == Device::Cpu;
+        self.signal(Signal::STOP)?;
+        Ok(self)
     }
 
     /// Stops the process, or lets it go on, if it rests between requests.

@@ -20,15 +20,17 @@ use crate::report::{self, Outcome, Report, Row};
 use crate::sweep::{self, Scope, Summary};
 use crate::table::{self, Case};
 use crate::timing::{Ours, PeerFailed, Plan, Times, compare};
+use crate::train;
 
 /// Buffers of a case take at least this many bytes together: several times the cache.
 const ROTATING_BYTES: f64 = 512e6;
 
 /// The cases that are asked for, in order.
 fn chosen(options: &Options, device: Device) -> Vec<Case> {
-    let mut cases = match options.sweeps() {
-        true => chosen_ops(options, device),
-        false => chosen_of_table(options),
+    let mut cases = match options.filter.as_deref() {
+        Some("ops") => chosen_ops(options, device),
+        Some("train") => chosen_steps(options),
+        _ => chosen_of_table(options),
     };
     if let Some(last) = &options.after
         && let Some(at) = cases.iter().position(|case| case.name == *last)
@@ -45,6 +47,20 @@ fn chosen_ops(options: &Options, device: Device) -> Vec<Case> {
     cases.retain(|case| {
         options.cases.is_empty() || options.cases.iter().any(|glob| fits(glob, &case.name))
     });
+    cases
+}
+
+/// Training steps; a name that stands for itself may be of any size.
+fn chosen_steps(options: &Options) -> Vec<Case> {
+    let mut cases = train::cases();
+    cases.retain(|case| {
+        options.cases.is_empty() || options.cases.iter().any(|glob| matches(glob, &case.name))
+    });
+    for text in &options.cases {
+        if !cases.iter().any(|case| case.name == *text) && train::parse(text).is_some() {
+            cases.push(Case { name: text.clone(), must: None, aim: None });
+        }
+    }
     cases
 }
 
@@ -94,7 +110,8 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
     if options.sweeps() {
         report = report.of_sweep(known(options)?);
     }
-    let peer = if options.no_peer { None } else { start_peer(device, options) };
+    let is_alone = options.no_peer || options.trains();
+    let peer = if is_alone { None } else { start_peer(device, options) };
     let session = Session {
         options: options.clone(),
         device,
@@ -229,6 +246,13 @@ impl Session {
 
     /// Prepares, checks and times one case.
     fn case(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
+        if let Some(step) = train::parse(&case.name) {
+            let (times, shapes) = train::time(&step, self.device, self.options.no_peer)?;
+            if self.options.kernels {
+                say(&self.options, &train::kernels(&step, self.device)?);
+            }
+            return Ok(Row { shapes: Some(shapes), ..Row::of_host(case.clone(), times) });
+        }
         if let Some(times) = host::time(&case.name, self.device, peer.as_mut())? {
             return Ok(Row::of_host(case.clone(), times));
         }
@@ -425,7 +449,12 @@ impl Options {
             arguments.extend(["--device".to_owned(), device.clone()]);
         }
         arguments.extend(["--limit".to_owned(), self.limit.to_string()]);
-        let flags = [("--json", self.json), ("--quick", self.quick), ("--no-peer", self.no_peer)];
+        let flags = [
+            ("--json", self.json),
+            ("--quick", self.quick),
+            ("--no-peer", self.no_peer),
+            ("--kernels", self.kernels),
+        ];
         arguments.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
         arguments
     }

@@ -1,4 +1,4 @@
-//! What stands between the products of a transformer's layer: gated activations, and the norm of a sum.
+//! The gated activations between the products of a transformer's layer.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -6,7 +6,7 @@ use genesis_kernel::prelude::*;
 use super::elementwise::{gelu_of, silu_of};
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&gated::KERNEL, &add_rms_norm::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[&gated::KERNEL];
 
 /// An open gate: SiLU where `ACT` is 0, GELU where it is 1, its approximation by tanh where it is 2.
 #[device]
@@ -43,25 +43,4 @@ pub fn gated<T: Float, A: Float, const ROWS: usize, const COLS: usize, const ACT
     // Rounded as if the activation was an op of its own.
     let open = opened::<A, ROWS, COLS, ACT>(gate);
     y.store([i, j], (open.to::<T>().to::<A>() * up).to::<T>());
-}
-
-/// `s = x + r` and `y = s / sqrt(mean(s^2) + eps) * weight` for each row of `[m, n]`, `n <= COLS`. The norm is
-/// of the sum as it is stored.
-#[kernel]
-pub fn add_rms_norm<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
-    x: View<T, 2>,
-    r: View<T, 2>,
-    weight: View<T, 1>,
-    s: ViewMut<T, 2>,
-    y: ViewMut<T, 2>,
-    eps: A,
-) {
-    let i = program_id(0) * ROWS;
-    let rounded =
-        (x.load::<ROWS, COLS>([i, 0]).to::<A>() + r.load::<ROWS, COLS>([i, 0]).to::<A>()).to::<T>();
-    s.store([i, 0], rounded);
-    let v = rounded.to::<A>();
-    let scale = rsqrt(sum(v * v, 1) / A::from(x.dim(1)) + eps);
-    let w = weight.load::<COLS>([0]).to::<A>();
-    y.store([i, 0], (v * scale.col() * w.row()).to::<T>());
 }

@@ -5,6 +5,9 @@
 //! are sums over rows: each program adds up its own rows and leaves one partial sum a column in
 //! `partial: [2, programs, n]` (weight, then bias), which a sum over programs finishes. So the order
 //! of additions is fixed.
+//!
+//! Where `ONTO` is 1, `dx` is added to `onto`, a gradient of `x` that came another way, such as that of the residual
+//! stream: the bits of a gradient and a sum with it.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -19,14 +22,29 @@ pub static KERNELS: &[&KernelDef] = &[
     &rms_norm_params::KERNEL,
 ];
 
+/// The sum of two gradients, each of which is rounded to `T`.
+#[device]
+fn sum_of<T: Float, A: Float, S: Shape>(a: Tile<T, S>, b: Tile<T, S>) -> Tile<T, S> {
+    (a.to::<A>() + b.to::<A>()).to::<T>()
+}
+
 /// `dx` and the partial sums for weight and bias, of rows of `n <= COLS` elements.
 #[kernel]
-pub fn layer_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+pub fn layer_norm_bwd<
+    T: Float,
+    W: Float,
+    Y: Float,
+    A: Float,
+    const ROWS: usize,
+    const COLS: usize,
+    const ONTO: usize,
+>(
     x: View<T, 2>,
-    weight: View<T, 1>,
+    weight: View<W, 1>,
     mean: View<A, 1>,
     rstd: View<A, 1>,
-    dy: View<T, 2>,
+    dy: View<Y, 2>,
+    onto: View<T, 2>,
     dx: ViewMut<T, 2>,
     partial: ViewMut<A, 3>,
 ) {
@@ -44,7 +62,11 @@ pub fn layer_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
         let g = d * w;
         let gh = g * h;
         let (a, c) = (sum(g, 1) * per_element, sum(gh, 1) * per_element);
-        dx.store([i, 0], ((g - a.col() - h * c.col()) * scale).to::<T>());
+        let mut dv = ((g - a.col() - h * c.col()) * scale).to::<T>();
+        if ONTO == 1 {
+            dv = sum_of::<T, A, _>(onto.load::<ROWS, COLS>([i, 0]), dv);
+        }
+        dx.store([i, 0], dv);
     }
     let program = program_id(0);
     partial.store([0, program, 0], sum(dw, 0).row().expand_dims(0));
@@ -53,11 +75,20 @@ pub fn layer_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
 
 /// `dx` and the partial sums for weight, of rows of `n <= COLS` elements.
 #[kernel]
-pub fn rms_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+pub fn rms_norm_bwd<
+    T: Float,
+    W: Float,
+    Y: Float,
+    A: Float,
+    const ROWS: usize,
+    const COLS: usize,
+    const ONTO: usize,
+>(
     x: View<T, 2>,
-    weight: View<T, 1>,
+    weight: View<W, 1>,
     rstd: View<A, 1>,
-    dy: View<T, 2>,
+    dy: View<Y, 2>,
+    onto: View<T, 2>,
     dx: ViewMut<T, 2>,
     partial: ViewMut<A, 3>,
 ) {
@@ -72,19 +103,31 @@ pub fn rms_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
         dw = dw + d * h;
         let g = d * w;
         let c = sum(g * h, 1) * per_element;
-        dx.store([i, 0], ((g - h * c.col()) * scale).to::<T>());
+        let mut dv = ((g - h * c.col()) * scale).to::<T>();
+        if ONTO == 1 {
+            dv = sum_of::<T, A, _>(onto.load::<ROWS, COLS>([i, 0]), dv);
+        }
+        dx.store([i, 0], dv);
     }
     partial.store([0, program_id(0), 0], sum(dw, 0).row().expand_dims(0));
 }
 
 /// `dx` of rows of any length, one a program.
 #[kernel]
-pub fn layer_norm_bwd_long<T: Float, A: Float, const COLS: usize>(
+pub fn layer_norm_bwd_long<
+    T: Float,
+    W: Float,
+    Y: Float,
+    A: Float,
+    const COLS: usize,
+    const ONTO: usize,
+>(
     x: View<T, 2>,
-    weight: View<T, 1>,
+    weight: View<W, 1>,
     mean: View<A, 1>,
     rstd: View<A, 1>,
-    dy: View<T, 2>,
+    dy: View<Y, 2>,
+    onto: View<T, 2>,
     dx: ViewMut<T, 2>,
 ) {
     let i = program_id(0);
@@ -103,17 +146,29 @@ pub fn layer_norm_bwd_long<T: Float, A: Float, const COLS: usize>(
         let w = weight.load::<COLS>([j]).to::<A>().row();
         let g = dy.load::<1, COLS>([i, j]).to::<A>() * w;
         let h = (x.load::<1, COLS>([i, j]).to::<A>() - center) * scale;
-        dx.store([i, j], ((g - a - h * c) * scale).to::<T>());
+        let mut dv = ((g - a - h * c) * scale).to::<T>();
+        if ONTO == 1 {
+            dv = sum_of::<T, A, _>(onto.load::<1, COLS>([i, j]), dv);
+        }
+        dx.store([i, j], dv);
     }
 }
 
 /// `dx` of rows of any length, one a program.
 #[kernel]
-pub fn rms_norm_bwd_long<T: Float, A: Float, const COLS: usize>(
+pub fn rms_norm_bwd_long<
+    T: Float,
+    W: Float,
+    Y: Float,
+    A: Float,
+    const COLS: usize,
+    const ONTO: usize,
+>(
     x: View<T, 2>,
-    weight: View<T, 1>,
+    weight: View<W, 1>,
     rstd: View<A, 1>,
-    dy: View<T, 2>,
+    dy: View<Y, 2>,
+    onto: View<T, 2>,
     dx: ViewMut<T, 2>,
 ) {
     let i = program_id(0);
@@ -130,18 +185,22 @@ pub fn rms_norm_bwd_long<T: Float, A: Float, const COLS: usize>(
         let w = weight.load::<COLS>([j]).to::<A>().row();
         let g = dy.load::<1, COLS>([i, j]).to::<A>() * w;
         let h = x.load::<1, COLS>([i, j]).to::<A>() * scale;
-        dx.store([i, j], ((g - h * c) * scale).to::<T>());
+        let mut dv = ((g - h * c) * scale).to::<T>();
+        if ONTO == 1 {
+            dv = sum_of::<T, A, _>(onto.load::<1, COLS>([i, j]), dv);
+        }
+        dx.store([i, j], dv);
     }
 }
 
 /// The partial sums for weight and bias alone: `COLS` columns of every `num_programs(1)`-th block of
 /// `ROWS` rows.
 #[kernel]
-pub fn layer_norm_params<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+pub fn layer_norm_params<T: Float, Y: Float, A: Float, const ROWS: usize, const COLS: usize>(
     x: View<T, 2>,
     mean: View<A, 1>,
     rstd: View<A, 1>,
-    dy: View<T, 2>,
+    dy: View<Y, 2>,
     partial: ViewMut<A, 3>,
 ) {
     let (j, part) = (program_id(0) * COLS, program_id(1));
@@ -159,10 +218,10 @@ pub fn layer_norm_params<T: Float, A: Float, const ROWS: usize, const COLS: usiz
 
 /// The partial sums for weight alone, as [`mod@layer_norm_params`].
 #[kernel]
-pub fn rms_norm_params<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+pub fn rms_norm_params<T: Float, Y: Float, A: Float, const ROWS: usize, const COLS: usize>(
     x: View<T, 2>,
     rstd: View<A, 1>,
-    dy: View<T, 2>,
+    dy: View<Y, 2>,
     partial: ViewMut<A, 3>,
 ) {
     let (j, part) = (program_id(0) * COLS, program_id(1));

@@ -168,6 +168,7 @@ mod serve;
 mod skipped;
 /// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
 mod special;
+mod stream_norms;
 /// Kernels a thousand times, bit for bit.
 mod stress;
 /// Tokenizers and chat templates, against transformers.

@@ -128,6 +128,9 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "sanitize::products_of_tf32",
             "sanitize::updates_and_layers",
             "special::classes_that_are_not_there_are_refused",
+            "stream_norms::a_stream_in_f32_takes_terms_of_16_bits",
+            "stream_norms::gradients_are_added_where_they_are_computed",
+            "stream_norms::products_add_their_gradients_to_one",
             "weights::weights_on_a_gpu_are_those_of_the_cpu",
         ],
     )

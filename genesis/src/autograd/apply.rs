@@ -55,6 +55,24 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     Ok(result)
 }
 
+/// Runs what several ops compute in one launch, which the caller records as those ops. `name` is what a profile shows.
+///
+/// Neither autocast nor [`detect_anomaly`](super::detect_anomaly) has a say in it, nor a checkpoint: its ops are none that one
+/// keeps.
+#[track_caller]
+pub(crate) fn apply_joined<T>(
+    name: &'static str,
+    inputs: &[&Tensor],
+    forward: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    for input in inputs {
+        input.storage().wait_arrived()?;
+    }
+    let caller = Location::caller();
+    let _op = profiled::op(name, caller, || describe(inputs));
+    memory::made_at(caller, || no_grad(|| autocast::without_autocast(forward)))
+}
+
 /// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
 pub(crate) fn describe(inputs: &[&Tensor]) -> String {
     let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());

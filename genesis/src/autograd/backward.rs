@@ -227,10 +227,14 @@ impl Walk {
                 self.send_part(&node.edges, dy, place)?;
                 continue;
             }
+            let onto = self.so_far(&node, &saved.wanted);
             let grads = {
                 let op = node.op();
                 let _op = trace::backward(op.label());
-                let backward = |dys: &[Option<Tensor>]| op.backward(&saved, dys);
+                let backward = |dys: &[Option<Tensor>]| match &onto {
+                    Some(onto) => op.backward_onto(&saved, dys, onto),
+                    None => op.backward(&saved, dys),
+                };
                 anomaly::watch(op.name(), &node.origin, dys.as_mut(), backward)?
             };
             // So that a gradient that is only passed on has one owner when it arrives.
@@ -305,6 +309,24 @@ impl Walk {
         }
     }
 
+    /// Takes the gradient that came so far for the input to which a node's backward adds its own. That of a leaf stays: it
+    /// may be of an earlier backward.
+    fn so_far(&mut self, node: &Node, wanted: &[bool]) -> Option<Tensor> {
+        let input = node.op().adds_to().filter(|&input| wanted.get(input) == Some(&true))?;
+        if is_looked_at() {
+            return None;
+        }
+        match node.edges.get(input)?.as_ref()? {
+            Edge::Node(of, slot) => {
+                let pending = self.queue.get_mut(&of.sequence)?;
+                let sum = pending.dys.as_mut()[*slot as usize].take()?;
+                // A view keeps the tensor that it is of, which no one else may have.
+                Some(sum.detach())
+            }
+            Edge::Leaf(_) => None,
+        }
+    }
+
     fn enqueue(&mut self, node: &Arc<Node>, slot: u32, dy: Tensor) -> Result<()> {
         let pending = self.queue.entry(node.sequence).or_insert_with(|| Pending::of(node));
         add_to(&mut pending.dys.as_mut()[slot as usize], dy)
@@ -356,10 +378,14 @@ impl Walk {
     }
 }
 
+/// Whether somebody differentiates the gradients, looks at each of them, or composes what makes them.
+fn is_looked_at() -> bool {
+    is_grad_enabled() || anomaly::is_on() || dispatch::trace::is_on()
+}
+
 /// Where a node's gradient lies in that of its input, if it is a slice of it: nobody differentiates or looks at it.
 fn place_of(node: &Node) -> Option<Place> {
-    let is_watched = is_grad_enabled() || anomaly::is_on() || dispatch::trace::is_on();
-    if is_watched { None } else { node.op().place() }
+    if is_looked_at() { None } else { node.op().place() }
 }
 
 fn is_hooked_leaf(edge: &Edge) -> bool {

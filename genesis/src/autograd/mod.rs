@@ -43,7 +43,7 @@ pub use crate::mode::{
     set_grad_enabled,
 };
 pub use anomaly::{Anomaly, detect_anomaly};
-pub(crate) use apply::apply;
+pub(crate) use apply::{apply, apply_joined};
 pub use backward::{BackwardOptions, GradOptions, grad};
 pub use callback::after_backward;
 pub(crate) use checkpoint::run_first;
@@ -56,6 +56,7 @@ pub(crate) use op::Kinds;
 pub use op::SavedTensors;
 pub use policy::{CheckpointPolicy, KeepBudget, KeptResults};
 pub(crate) use rebuilt::{Rebuilt, giving_up};
+pub(crate) use record::record;
 pub(crate) use saved::is_running_again;
 
 use crate::error::{Error, Result};

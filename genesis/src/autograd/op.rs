@@ -45,6 +45,32 @@ pub trait Op: Send + Sync + 'static {
     fn place(&self) -> Option<Place> {
         None
     }
+
+    /// The input whose gradient [`backward_onto`](Op::backward_onto) adds to one that came another way, in the launch that
+    /// computes it; none where an op does not.
+    #[doc(hidden)]
+    fn adds_to(&self) -> Option<usize> {
+        None
+    }
+
+    /// [`backward`](Op::backward) with the gradient of input [`adds_to`](Op::adds_to) added to `onto`, which is of that
+    /// input's shape and dtype: the bits of the gradient and a sum. Nobody differentiates it.
+    #[doc(hidden)]
+    fn backward_onto(
+        &self,
+        saved: &SavedTensors,
+        dy: &Tensor,
+        onto: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let mut grads = self.backward(saved, dy)?;
+        if let Some(grad) = self.adds_to().and_then(|input| grads.get_mut(input)) {
+            *grad = Some(match grad.take() {
+                Some(grad) => onto.add(&grad)?,
+                None => onto.clone(),
+            });
+        }
+        Ok(grads)
+    }
 }
 
 /// The tensors that a backward reads.
@@ -122,6 +148,22 @@ pub(crate) trait Backward: Send + Sync {
     fn place(&self) -> Option<Place> {
         None
     }
+
+    /// See [`Op::adds_to`].
+    fn adds_to(&self) -> Option<usize> {
+        None
+    }
+
+    /// See [`Op::backward_onto`]; there is one result.
+    fn backward_onto(
+        &self,
+        saved: &SavedTensors,
+        dys: &[Option<Tensor>],
+        onto: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let _ = onto;
+        self.backward(saved, dys)
+    }
 }
 
 /// An op of the table: it has one result.
@@ -143,6 +185,22 @@ impl<O: Op> Backward for Single<O> {
     ) -> Result<Vec<Option<Tensor>>> {
         match dys {
             [Some(dy)] => self.0.backward(saved, dy),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn adds_to(&self) -> Option<usize> {
+        self.0.adds_to()
+    }
+
+    fn backward_onto(
+        &self,
+        saved: &SavedTensors,
+        dys: &[Option<Tensor>],
+        onto: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        match dys {
+            [Some(dy)] => self.0.backward_onto(saved, dy, onto),
             _ => Ok(Vec::new()),
         }
     }

@@ -10,7 +10,7 @@ use super::layer_checkpoints::LayerCheckpoints;
 use super::norm::Norm;
 use super::normed::Normed;
 use super::projection::Projection;
-use super::residual::Residual;
+use super::residual::{Residual, watch_block};
 use super::rope::{Rope, RopeSettings};
 use super::rotation::Rotation;
 use super::settings::Settings;
@@ -24,8 +24,7 @@ use crate::autograd::no_grad;
 use crate::distributed::{FullyShard, FullyShardOptions, Parallel, Sharding};
 use crate::error::{Error, Result};
 use crate::nn::{
-    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, is_observed, replace, watch,
-    watch_as,
+    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, replace, watch,
 };
 use crate::ops::{Activation, Reduction};
 use crate::tensor::{Creation, Tensor};
@@ -59,17 +58,6 @@ pub trait Block: Module {
         let _ = by;
         Err(Error::op("tensor_parallel", format!("is not built for {}", self.kind())))
     }
-}
-
-/// Runs `run` as the forward of a layer. Where somebody observes, the hidden states behind it are whole.
-pub(super) fn watch_block<M: Module>(
-    block: &M,
-    run: impl FnOnce() -> Result<Residual>,
-) -> Result<Residual> {
-    watch_as(block, Residual::sum, || match is_observed() {
-        true => run()?.whole().map(Residual::new),
-        false => run(),
-    })
 }
 
 /// What stands between the two norms of a layer, and lays its weights out.
@@ -277,7 +265,7 @@ impl<B: Block> DecoderLm<B> {
             if !is_last {
                 return x.whole();
             }
-            let y = x.normed(&model.norm)?.1;
+            let y = x.normed(&model.norm)?;
             match &self.parallel {
                 Some(parallel) => parallel.enter(&y),
                 None => Ok(y),

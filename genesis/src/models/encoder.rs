@@ -57,7 +57,7 @@ pub struct DenseNorm {
 
 impl DenseNorm {
     fn forward(&self, y: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        self.norm.forward(&self.dense.forward(y)?.add(residual)?)
+        Ok(self.norm.after_add(residual, &self.dense.forward(y)?)?.1)
     }
 }
 

@@ -12,12 +12,10 @@
 use super::attend::Attend;
 use super::attention::{AttentionPlan, Context, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{
-    Block, DecoderLm, DecoderOptions, FeedForwardLayer, watch_block, windowed_layers,
-};
+use super::decoder::{Block, DecoderLm, DecoderOptions, FeedForwardLayer, windowed_layers};
 use super::mlp::GatedMlp;
 use super::norm::Norm;
-use super::residual::Residual;
+use super::residual::{Residual, watch_block};
 use super::rope::RopeSettings;
 use super::settings::Settings;
 use super::sizes::Sizes;

@@ -4,10 +4,15 @@
 //! # Source
 //! Radford et al., 2019; the names and defaults of `transformers`.
 
+use std::sync::Arc;
+
 use super::attend::{Attend, Heads};
 use super::blueprint::Blueprint;
 use super::decoder::check_tokens;
+use super::layer_checkpoints::LayerCheckpoints;
 use super::projection::Projection;
+use super::residual::{Residual, watch_block};
+use super::rotation::Rotation;
 use super::settings::Settings;
 use super::{CausalLm, KvShape, Pass};
 use crate::autograd::no_grad;
@@ -115,11 +120,13 @@ impl Gpt2Attention {
 }
 
 impl Gpt2Block {
-    fn forward(&self, x: &Tensor, layer: usize, pass: &Pass<'_>) -> Result<Tensor> {
-        watch(self, || {
-            let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, layer, pass)?)?;
-            let hidden = self.mlp.c_fc.forward(&self.ln_2.forward(&x)?)?;
-            x.add(&self.mlp.c_proj.forward(&self.mlp.activation.apply(&hidden)?)?)
+    fn forward(&self, x: Residual, layer: usize, pass: &Pass<'_>) -> Result<Residual> {
+        watch_block(self, || {
+            let (x, normed) = x.for_products(&self.ln_1)?;
+            let x = x.plus(self.attn.forward(&normed, layer, pass)?)?;
+            let (x, normed) = x.for_products(&self.ln_2)?;
+            let hidden = self.mlp.activation.apply(&self.mlp.c_fc.forward(&normed)?)?;
+            x.plus(self.mlp.c_proj.forward(&hidden)?)
         })
     }
 }
@@ -140,11 +147,18 @@ impl Gpt2 {
             Pass::Paged { batch, .. } => model.wpe.forward(&batch.positions)?,
         };
         watch(model, || {
-            let mut x = model.wte.forward(tokens)?.add(&positions)?;
+            let checkpoints = LayerCheckpoints::of(pass, &Arc::from([]));
+            let mut x = Residual::new(model.wte.forward(tokens)?.add(&positions)?);
             for (layer, block) in model.h.iter().enumerate() {
-                x = block.forward(&x, layer, pass)?;
+                x = match &checkpoints {
+                    Some(checkpoints) => {
+                        let first = |x: &Tensor| self.run_layer(layer, x, pass, &[]);
+                        Residual::new(checkpoints.run(layer, &x.whole()?, first)?)
+                    }
+                    None => block.forward(x, layer, pass)?,
+                };
             }
-            model.ln_f.forward(&x)
+            x.normed(&model.ln_f)
         })
     }
 }
@@ -170,6 +184,22 @@ impl CausalLm for Gpt2 {
             Pass::Whole | Pass::Packed(_) => self.run(tokens, pass),
             Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
         }
+    }
+
+    fn has_layers(&self) -> bool {
+        true
+    }
+
+    fn run_layer(
+        &self,
+        layer: usize,
+        x: &Tensor,
+        pass: &Pass<'_>,
+        _rotations: &[Rotation],
+    ) -> Result<Tensor> {
+        let missing = || Error::op("run_layer", format!("there is no layer {layer}"));
+        let block = self.transformer.h.get(layer).ok_or_else(missing)?;
+        block.forward(Residual::new(x.clone()), layer, pass)?.whole()
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {

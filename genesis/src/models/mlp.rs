@@ -73,8 +73,7 @@ impl GatedMlp {
     fn gated(&self, x: &Normed<'_>) -> Result<Tensor> {
         if let Some(parallel) = &self.parallel {
             let x = parallel.enter(x.tensor()?)?;
-            let gate = self.activation.apply(&self.gate_proj.forward(&x)?)?;
-            return gate.mul(&self.up_proj.forward(&x)?);
+            return self.opened(&self.gate_proj.forward(&x)?, &self.up_proj.forward(&x)?);
         }
         let joined = Projection::joined(&[&self.gate_proj, &self.up_proj]);
         if let Some((joined, gate)) = joined.zip(Gate::of(self.activation)) {
@@ -84,8 +83,15 @@ impl GatedMlp {
             return joined.of_normed(x)?.gated(gate); // [.., 2 hidden] -> [.., hidden]
         }
         let x = x.tensor()?;
-        let gate = self.activation.apply(&self.gate_proj.forward(x)?)?;
-        gate.mul(&self.up_proj.forward(x)?)
+        self.opened(&self.gate_proj.forward(x)?, &self.up_proj.forward(x)?)
+    }
+
+    /// `activation(gate) * up`.
+    fn opened(&self, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+        match Gate::of(self.activation) {
+            Some(function) => gate.gate(up, function),
+            None => self.activation.apply(gate)?.mul(up),
+        }
     }
 
     /// Lays the weights out so that gate and up are one product.

@@ -65,6 +65,7 @@ mod save_gguf;
 mod settings;
 mod shards;
 mod sizes;
+mod stream_norm;
 mod tensor_parallel;
 pub mod vit;
 mod weight_form;

@@ -1,12 +1,12 @@
 //! The RMS norm of decoders, with the weight as it is or, in Gemma, as its distance from 1.
 
-use genesis_kernel::ir::DType;
-
 use super::blueprint::Blueprint;
-use crate::error::Result;
+use super::stream_norm::StreamNorm;
+use crate::error::{Error, Result};
 use crate::launch::accumulate_dtype;
 use crate::launch::deferred_norm::Gain;
-use crate::nn::{Module, Parameter, watch, watch_as};
+use crate::nn::{Module, Parameter, is_observed, watch_as};
+use crate::ops::RowNormOf;
 use crate::tensor::Tensor;
 
 /// `y = x / sqrt(mean(x^2) + eps) * (weight + offset)` over the last axis.
@@ -44,13 +44,7 @@ impl Norm {
     /// # Errors
     /// If shapes differ, or the last extent is not that of the weight.
     pub fn after_add(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
-        // Under autocast products are of 16 bits beside a stream in f32.
-        if self.offset != 0.0 || x.dtype() != y.dtype() {
-            let sum = x.add(y)?;
-            let normed = self.forward(&sum)?;
-            return Ok((sum, normed));
-        }
-        watch_as(self, |(_, normed)| normed, || x.add_rms_norm(y, &self.weight, self.eps))
+        self.of_stream(x, Some(y), false)
     }
 
     /// The last axis normalized.
@@ -58,13 +52,36 @@ impl Norm {
     /// # Errors
     /// If the last extent is not that of the weight.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        watch(self, || {
-            if self.offset == 0.0 {
-                return x.rms_norm(&self.weight, self.eps);
-            }
-            let wide: DType = accumulate_dtype(x.dtype());
-            let weight = self.weight.to_dtype(wide)?.add_scalar(self.offset)?;
-            x.to_dtype(wide)?.rms_norm(&weight, self.eps)?.to_dtype(x.dtype())
-        })
+        Ok(self.of_stream(x, None, false)?.1)
+    }
+}
+
+impl StreamNorm for Norm {
+    fn of_stream(
+        &self,
+        x: &Tensor,
+        added: Option<&Tensor>,
+        is_for_products: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        let weight = match self.offset {
+            0.0 => self.weight.tensor().clone(),
+            offset => self.weight.to_dtype(accumulate_dtype(x.dtype()))?.add_scalar(offset)?,
+        };
+        if x.shape().last() != weight.shape().first() {
+            let (x, weight) = (x.shape(), weight.shape());
+            let message = format!("weight is {weight:?}, which is not the last axis of {x:?}");
+            return Err(Error::op("rms_norm", message));
+        }
+        // Who observes the layer sees what PyTorch would give.
+        let is_for_products = is_for_products && !is_observed();
+        watch_as(
+            self,
+            |(_, normed)| normed,
+            || {
+                let params = [&weight];
+                let norm = RowNormOf::rms_norm(&params, self.eps);
+                if is_for_products { norm.for_products() } else { norm }.of_stream(x, added)
+            },
+        )
     }
 }

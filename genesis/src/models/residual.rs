@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! layer            stream x, added y
-//! norm             x' = x + y, norm(x')       Norm::after_add
+//! norm             x' = x + y, norm(x')       StreamNorm
 //! next layer       stream x', added y'
 //! ```
 //!
@@ -20,8 +20,10 @@
 use super::norm::Norm;
 use super::normed::Normed;
 use super::projection::Projection;
+use super::stream_norm::StreamNorm;
 use crate::error::Result;
 use crate::launch::deferred_norm::DeferredNorm;
+use crate::nn::{Module, is_observed, watch_as};
 use crate::tensor::Tensor;
 
 /// Hidden states `[.., tokens, C]`, the last term of which may not be added yet.
@@ -80,7 +82,7 @@ impl Residual {
     pub fn before(self, norm: &Norm, is_deferred: bool) -> Result<(Residual, Normed<'_>)> {
         let is_for = DeferredNorm::is_for(&self.sum) && norm.weight.dtype() == self.sum.dtype();
         if !(is_deferred && is_for) {
-            let (x, y) = self.normed(norm)?;
+            let (x, y) = self.for_products(norm)?;
             return Ok((x, y.into()));
         }
         let is_own = |weights: &Tensor| weights.is_same(&norm.weight);
@@ -90,19 +92,21 @@ impl Residual {
         Ok((x, normed))
     }
 
-    /// The stream with all terms added, and its norm.
+    /// The stream with all terms added, and its norm, which only products read.
     ///
     /// # Errors
     /// If the channels are not those of the norm.
-    pub fn normed(self, norm: &Norm) -> Result<(Residual, Tensor)> {
-        let (sum, y) = match self.added {
-            Some(added) => norm.after_add(&self.sum, &added)?,
-            None => {
-                let y = norm.forward(&self.sum)?;
-                (self.sum, y)
-            }
-        };
+    pub(super) fn for_products(self, norm: &impl StreamNorm) -> Result<(Residual, Tensor)> {
+        let (sum, y) = norm.of_stream(&self.sum, self.added.as_ref(), true)?;
         Ok((Residual::new(sum), y))
+    }
+
+    /// The norm of the stream with all terms added.
+    ///
+    /// # Errors
+    /// If the channels are not those of the norm.
+    pub(super) fn normed(self, norm: &impl StreamNorm) -> Result<Tensor> {
+        Ok(norm.of_stream(&self.sum, self.added.as_ref(), false)?.1)
     }
 
     /// The hidden states.
@@ -115,4 +119,15 @@ impl Residual {
             None => Ok(self.sum),
         }
     }
+}
+
+/// Runs `run` as the forward of a layer. Where somebody observes, the hidden states behind it are whole.
+pub(super) fn watch_block<M: Module>(
+    block: &M,
+    run: impl FnOnce() -> Result<Residual>,
+) -> Result<Residual> {
+    watch_as(block, Residual::sum, || match is_observed() {
+        true => run()?.whole().map(Residual::new),
+        false => run(),
+    })
 }

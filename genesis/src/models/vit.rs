@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::blueprint::Blueprint;
 use super::encoder::{Dense, EncoderAttention, EncoderPlan};
+use super::residual::{Residual, watch_block};
 use super::settings::Settings;
 use crate::error::{Error, Result};
 use crate::nn::{LayerNorm, Linear, Module, Parameter, watch};
@@ -120,11 +121,11 @@ impl Vit {
             let shape = [squares.dim(0)?, 1, squares.dim(2)?];
             let first = embeddings.cls_token.broadcast_to(&shape)?;
             let x = Tensor::cat(&[&first, &squares], 1)?;
-            let mut x = x.add(&embeddings.position_embeddings)?;
+            let mut x = Residual::new(x.add(&embeddings.position_embeddings)?);
             for block in &self.vit.encoder.layer {
-                x = block.forward(&x, self.activation)?;
+                x = block.forward(x, self.activation)?;
             }
-            self.vit.layernorm.forward(&x)
+            x.normed(&self.vit.layernorm)
         })
     }
 
@@ -138,13 +139,14 @@ impl Vit {
 }
 
 impl VitBlock {
-    fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        watch(self, || {
-            let seen =
-                self.attention.attention.forward(&self.layernorm_before.forward(x)?, None)?;
-            let x = self.attention.output.dense.forward(&seen)?.add(x)?;
-            let hidden = self.intermediate.dense.forward(&self.layernorm_after.forward(&x)?)?;
-            self.output.dense.forward(&activation.apply(&hidden)?)?.add(&x)
+    fn forward(&self, x: Residual, activation: Activation) -> Result<Residual> {
+        watch_block(self, || {
+            let (x, normed) = x.for_products(&self.layernorm_before)?;
+            let seen = self.attention.attention.forward(&normed, None)?;
+            let x = x.plus(self.attention.output.dense.forward(&seen)?)?;
+            let (x, normed) = x.for_products(&self.layernorm_after)?;
+            let hidden = activation.apply(&self.intermediate.dense.forward(&normed)?)?;
+            x.plus(self.output.dense.forward(&hidden)?)
         })
     }
 

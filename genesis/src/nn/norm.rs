@@ -1,8 +1,9 @@
 //! Normalization layers over the last axes, over groups of channels, and over single samples.
 
 use super::layer::layers;
-use super::{Module, Parameter, init, watch};
+use super::{Module, Parameter, init, is_observed, watch, watch_as};
 use crate::error::{Error, Result};
+use crate::ops::RowNormOf;
 use crate::tensor::{Creation, Tensor};
 
 /// The last extents of a tensor, which a layer normalizes together: `64`, `[3, 32]` or a `Vec`.
@@ -104,6 +105,67 @@ impl LayerNorm {
             x.layer_norm_over(&self.normalized_shape, weight, bias, self.eps)
         })
     }
+
+    /// A sum and its norm, `s = x + residual` and [`LayerNorm::forward`] of it, in one launch where one axis is normalized with
+    /// weight and bias. The gradient that `s` has beside that of the norm is added where that is computed.
+    ///
+    /// # Errors
+    /// If shapes differ, or the tensor does not end in these extents.
+    ///
+    /// # Examples
+    /// ```
+    /// use genesis::Tensor;
+    /// use genesis::nn::LayerNorm;
+    ///
+    /// let norm = LayerNorm::new(8, ())?;
+    /// let (x, attended) = (Tensor::randn(&[2, 8], ())?, Tensor::randn(&[2, 8], ())?);
+    /// let (sum, y) = norm.after_add(&x, &attended)?;
+    /// assert_eq!(sum.to_vec::<f32>()?, x.add(&attended)?.to_vec::<f32>()?);
+    /// assert_eq!(y.to_vec::<f32>()?, norm.forward(&sum)?.to_vec::<f32>()?);
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    pub fn after_add(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.of_stream(x, Some(residual), false)
+    }
+
+    /// The norm of a residual stream, with a term added to it where there is one, on its way to products: see
+    /// [`RowNormOf::for_products`]. Gives the stream and its norm.
+    pub(crate) fn for_products(
+        &self,
+        x: &Tensor,
+        added: Option<&Tensor>,
+    ) -> Result<(Tensor, Tensor)> {
+        // Who observes the layer sees what PyTorch would give.
+        self.of_stream(x, added, !is_observed())
+    }
+
+    fn of_stream(
+        &self,
+        x: &Tensor,
+        added: Option<&Tensor>,
+        is_for_products: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        let (Some(weight), Some(bias), [extent]) =
+            (&self.weight, &self.bias, &self.normalized_shape[..])
+        else {
+            let sum = added.map_or(Ok(x.clone()), |added| x.add(added))?;
+            let y = self.forward(&sum)?;
+            return Ok((sum, y));
+        };
+        if x.shape().last() != Some(extent) {
+            let message = format!("the last axis of {:?} is not {extent}", x.shape());
+            return Err(Error::op("layer_norm", message));
+        }
+        watch_as(
+            self,
+            |(_, y)| y,
+            || {
+                let params: [&Tensor; 2] = [weight, bias];
+                let norm = RowNormOf::layer_norm(&params, self.eps);
+                if is_for_products { norm.for_products() } else { norm }.of_stream(x, added)
+            },
+        )
+    }
 }
 
 layers!(LayerNorm);
@@ -148,6 +210,23 @@ impl RmsNorm {
     /// If the tensor does not end in these extents.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         watch(self, || x.rms_norm_over(&self.normalized_shape, self.weight.as_deref(), self.eps))
+    }
+
+    /// A sum and its norm, as [`LayerNorm::after_add`].
+    ///
+    /// # Errors
+    /// If shapes differ, or the tensor does not end in these extents.
+    pub fn after_add(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
+        match (&self.weight, self.eps, &self.normalized_shape[..]) {
+            (Some(weight), Some(eps), [_]) => {
+                watch_as(self, |(_, y)| y, || x.add_rms_norm(residual, weight, eps))
+            }
+            _ => {
+                let sum = x.add(residual)?;
+                let y = self.forward(&sum)?;
+                Ok((sum, y))
+            }
+        }
     }
 }
 

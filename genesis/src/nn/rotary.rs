@@ -5,6 +5,7 @@ use super::layer::layers;
 use super::{Buffer, Linear, Module, watch};
 use crate::error::{Error, Result};
 use crate::launch::accumulate_dtype;
+use crate::ops::Gate;
 use crate::tensor::{Creation, Tensor, host};
 
 /// Positions as rotations of pairs of channels.
@@ -129,8 +130,8 @@ impl SwiGlu {
     /// If the channels are others.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         watch(self, || {
-            let gate = self.gate_proj.forward(x)?.silu()?;
-            self.down_proj.forward(&gate.mul(&self.up_proj.forward(x)?)?)
+            let gate = self.gate_proj.forward(x)?;
+            self.down_proj.forward(&gate.gate(&self.up_proj.forward(x)?, Gate::Silu)?)
         })
     }
 }

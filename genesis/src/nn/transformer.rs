@@ -156,23 +156,29 @@ impl TransformerEncoderLayer {
                 self.dropout2.forward(&self.linear2.forward(&self.dropout.forward(&h)?)?)
             };
             let first = self.options.norm_first;
-            let x = with_norm(x, &self.norm1, first, attend)?;
-            with_norm(&x, &self.norm2, first, feed)
+            with_norms(x, first, &[(&self.norm1, &attend), (&self.norm2, &feed)])
         })
     }
 }
 
-/// `x + f(norm(x))`, or `norm(x + f(x))`.
-fn with_norm(
-    x: &Tensor,
-    norm: &LayerNorm,
-    is_first: bool,
-    f: impl FnOnce(&Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    match is_first {
-        true => x.add(&f(&norm.forward(x)?)?),
-        false => norm.forward(&x.add(&f(x)?)?),
+/// A part of a layer and its norm.
+type Part<'a> = (&'a LayerNorm, &'a dyn Fn(&Tensor) -> Result<Tensor>);
+
+/// The parts one after the other: `x = x + f(norm(x))`, or `x = norm(x + f(x))`. A sum and the norm behind it are one launch.
+fn with_norms(x: &Tensor, is_first: bool, parts: &[Part<'_>]) -> Result<Tensor> {
+    let mut x = x.clone();
+    if !is_first {
+        for (norm, part) in parts {
+            x = norm.after_add(&x, &part(&x)?)?.1;
+        }
+        return Ok(x);
     }
+    let mut added: Option<Tensor> = None;
+    for (norm, part) in parts {
+        let (sum, y) = norm.for_products(&x, added.as_ref())?;
+        (x, added) = (sum, Some(part(&y)?));
+    }
+    added.map_or(Ok(x.clone()), |added| x.add(&added))
 }
 
 /// Self-attention, attention to an encoder's output, and feed-forward, each with its residual and its
@@ -261,9 +267,8 @@ impl TransformerDecoderLayer {
                 self.dropout3.forward(&self.linear2.forward(&self.dropout.forward(&h)?)?)
             };
             let first = self.options.norm_first;
-            let x = with_norm(x, &self.norm1, first, attend)?;
-            let x = with_norm(&x, &self.norm2, first, cross)?;
-            with_norm(&x, &self.norm3, first, feed)
+            let (norm1, norm2, norm3) = (&self.norm1, &self.norm2, &self.norm3);
+            with_norms(x, first, &[(norm1, &attend), (norm2, &cross), (norm3, &feed)])
         })
     }
 }

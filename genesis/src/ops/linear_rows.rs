@@ -17,6 +17,7 @@ use genesis_kernel::ir::DType;
 
 use super::{Op, apply, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::tensor::Tensor;
@@ -51,9 +52,14 @@ impl Tensor {
         check_rows(NAME, self, weight, bias.map(|bias| (bias, m)))?;
         let is_recorded = |t: &Tensor| is_grad_enabled() && t.requires_grad();
         if is_recorded(self) || is_recorded(weight) || bias.is_some_and(is_recorded) {
-            let weight = weight.to_dtype(self.dtype())?.t()?;
+            // Autocast keeps a weight that it has cast, for as long as its region lasts.
+            let like_x = |t: &Tensor| match autocast::unifies("matmul", self, t) {
+                true => Ok(t.clone()),
+                false => t.to_dtype(self.dtype()),
+            };
+            let weight = like_x(weight)?.t()?;
             return match bias {
-                Some(bias) => self.matmul_bias(&weight, &bias.to_dtype(self.dtype())?),
+                Some(bias) => self.matmul_bias(&weight, &like_x(bias)?),
                 None => self.matmul(&weight),
             };
         }

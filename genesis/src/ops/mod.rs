@@ -47,7 +47,7 @@ pub use linalg::{
 };
 pub use loss::{Classes, Ctc, LinearCrossEntropy, MultiMargin, Reduction, Triplet};
 pub use norm::BatchStats;
-pub(crate) use norm::move_towards;
+pub(crate) use norm::{RowNormOf, move_towards};
 pub(crate) use operands::wrong_dtype;
 use operands::{check_pair, unbroadcast};
 pub use order::Unique;

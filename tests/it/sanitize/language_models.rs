@@ -48,7 +48,11 @@ fn run_products(at: At) -> Result<()> {
         }
         // A long K, of which a program has a part.
         randn(&[rows, 2100], at)?.linear_rows(&randn(&[70, 2100], at)?, None)?;
-        x.add_rms_norm(&x, &randn(&[512], at)?, 1e-6)?;
+        let param = randn(&[512], at)?;
+        let param = param.requires_grad_(true)?;
+        let (sum, y) = x.add_rms_norm(&x, &param, 1e-6)?;
+        let (sum, y) = sum.add_layer_norm(&y, &param, &param, 1e-6)?;
+        sum.add(&y)?.sum()?.backward()?;
         x.gated(Gate::Silu)?;
     }
     Ok(())

@@ -22,6 +22,14 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
         done(g.tensor().gated(gate))
     });
+    row("gate", |g| {
+        let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
+        done(g.tensor().gate(&g.tensor(), gate))
+    });
+    row("add_layer_norm", |g| {
+        let [x, residual, weight, bias] = [(); 4].map(|()| g.tensor());
+        done(x.add_layer_norm(&residual, &weight, &bias, g.v()))
+    });
     row("add_rms_norm", |g| {
         let [x, residual, weight] = [(); 3].map(|()| g.tensor());
         done(x.add_rms_norm(&residual, &weight, g.v()))

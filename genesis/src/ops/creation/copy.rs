@@ -9,7 +9,7 @@ use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::index::flag;
-use crate::ops::{Op, apply, result_of};
+use crate::ops::{Op, apply, composite, result_of};
 use crate::tensor::{Tensor, host};
 
 impl Tensor {
@@ -170,6 +170,21 @@ impl Op for Cast {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(dy.to_dtype(self.from)?)])
+    }
+
+    fn adds_to(&self) -> Option<usize> {
+        (self.from != self.to).then_some(0)
+    }
+
+    fn backward_onto(
+        &self,
+        _: &SavedTensors,
+        dy: &Tensor,
+        onto: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let sum =
+            composite("add", &[], [onto, dy], |[sum, dy], _| sum.add(&dy.to_dtype(sum.dtype())?))?;
+        Ok(vec![Some(sum)])
     }
 }
 

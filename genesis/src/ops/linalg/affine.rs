@@ -2,7 +2,7 @@
 
 use genesis_kernel::kernel::KernelDef;
 
-use super::matmul::{check_product, gradients, is_tf32, product};
+use super::matmul::{check_product, gradients, gradients_onto, is_tf32, product};
 use super::tensor_copies;
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::autocast::{Precision, Precisions};
@@ -241,6 +241,11 @@ impl Affine {
         self.epilogue.apply(a?.matmul(&b?)?.add(&bias?)?)?.to_dtype(dtype)
     }
 
+    fn bias_gradient(&self, saved: &SavedTensors, dz: &Tensor) -> Result<Option<Tensor>> {
+        let n = self.shapes[1].last().copied().unwrap_or(0);
+        saved.wanted[2].then(|| unbroadcast(dz, &[n])).transpose()
+    }
+
     /// The gradient of what the epilogue was given.
     fn before_epilogue(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Tensor> {
         match self.epilogue {
@@ -276,13 +281,23 @@ impl Op for Affine {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let dz = self.before_epilogue(saved, dy)?;
-        let [da, db] = gradients(saved, &dz, &self.shapes)?;
-        let n = self.shapes[1].last().copied().unwrap_or(0);
-        let dbias = match saved.wanted[2] {
-            true => Some(unbroadcast(&dz, &[n])?),
-            false => None,
-        };
-        Ok(vec![da, db, dbias])
+        let [da, db] = gradients(saved, [true; 2], &dz, &self.shapes)?;
+        Ok(vec![da, db, self.bias_gradient(saved, &dz)?])
+    }
+
+    fn adds_to(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn backward_onto(
+        &self,
+        saved: &SavedTensors,
+        dy: &Tensor,
+        onto: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let dz = self.before_epilogue(saved, dy)?;
+        let [da, db] = gradients_onto(saved, &dz, &self.shapes, onto)?;
+        Ok(vec![da, db, self.bias_gradient(saved, &dz)?])
     }
 }
 

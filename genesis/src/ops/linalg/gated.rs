@@ -1,8 +1,8 @@
-//! Gated activations of a joined product, and the norm of a sum: one launch each where nothing is recorded. Where a gradient
-//! is wanted the one is composed, as it is of an operand that lies across rows, and the other made of ops.
+//! Gated activations: of a joined product, by a kernel of its own where nothing is recorded, and of two tensors. Where a
+//! gradient is wanted they are composed, as they are of an operand that lies across rows.
 
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::tuning::rows::{MAX_ROW, RowBlock, gated_columns};
+use genesis_kernel::tuning::rows::gated_columns;
 use kernels::gated as device;
 
 use crate::autograd::is_grad_enabled;
@@ -26,6 +26,47 @@ impl Gate {
 }
 
 impl Tensor {
+    /// `f(self) up`: SwiGLU's product where the gate is SiLU, GEGLU's where it is GELU, forward and backward a launch each.
+    ///
+    /// # Shapes
+    /// Both are of one shape, and so is the result.
+    /// # Numerics
+    /// In f32 for 16-bit dtypes; the activation is rounded to the dtype before the product.
+    /// # Errors
+    /// If shapes, dtypes or devices differ, or the dtype is not a float.
+    /// # Source
+    /// arXiv:2002.05202.
+    /// # Examples
+    /// ```
+    /// # use genesis::{Tensor, ops::Gate};
+    /// let (x, up) = (Tensor::from_slice(&[0.0f32, 20.0], &[2])?, Tensor::from_slice(&[3.0f32, 5.0], &[2])?);
+    /// assert_eq!(x.gate(&up, Gate::Silu)?.to_vec::<f32>()?, [0.0, 100.0]);
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn gate(&self, up: &Tensor, gate: Gate) -> Result<Tensor> {
+        const NAME: &str = "gate";
+        if !self.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype(NAME, "a float", self.dtype()));
+        }
+        check_pair(NAME, self, up)?;
+        if up.shape() != self.shape() {
+            let message = format!("shapes {:?} and {:?} differ", self.shape(), up.shape());
+            return Err(Error::op(NAME, message));
+        }
+        composite(NAME, &[f64::from(gate as u8)], [self, up], |[x, up], n| {
+            Tensor::rounded_once([x, up], |[wide, up]| {
+                let open = match n[0] {
+                    0.0 => wide.silu(),
+                    1.0 => wide.gelu(),
+                    _ => wide.gelu_tanh(),
+                };
+                // Rounded as if the activation was an op of its own.
+                open?.to_dtype(x.dtype())?.to_dtype(wide.dtype())?.mul(&up)
+            })
+        })
+    }
+
     /// `f(gate) up` of a product whose last axis is the gate, then what it lets through.
     ///
     /// # Shapes
@@ -60,18 +101,7 @@ impl Tensor {
         let is_across = self.device().is_cuda() && self.strides().last() != Some(&1);
         if is_recorded || is_across {
             let half = |first| self.narrow(-1, first, width);
-            let halves = [&half(0)?, &half(width)?];
-            return composite(NAME, &[f64::from(gate as u8)], halves, |[x, up], n| {
-                Tensor::rounded_once([x, up], |[wide, up]| {
-                    let open = match n[0] {
-                        0.0 => wide.silu(),
-                        1.0 => wide.gelu(),
-                        _ => wide.gelu_tanh(),
-                    };
-                    // Rounded as if the activation was an op of its own.
-                    open?.to_dtype(x.dtype())?.to_dtype(wide.dtype())?.mul(&up)
-                })
-            });
+            return half(0)?.gate(&half(width)?, gate);
         }
         let rows = crate::shape::product(lead.iter());
         let y = Tensor::uninitialized(&[rows, width], (self.dtype(), self.device()))?;
@@ -86,61 +116,14 @@ impl Tensor {
         }
         y.reshape(&shape)
     }
-
-    /// A sum and its RMS norm: `s = x + residual` and `s / sqrt(mean(s^2) + eps) * weight`, in this order.
-    ///
-    /// # Shapes
-    /// `x` and `residual: [.., C]`, `weight: [C]` give two of `[.., C]`.
-    /// # Numerics
-    /// Statistics in f32 for 16-bit dtypes, of the sum as it is stored: the bits of `add` and `rms_norm`.
-    /// # Errors
-    /// If shapes, dtypes or devices do not fit.
-    #[track_caller]
-    pub fn add_rms_norm(
-        &self,
-        residual: &Tensor,
-        weight: &Tensor,
-        eps: f64,
-    ) -> Result<(Tensor, Tensor)> {
-        const NAME: &str = "add_rms_norm";
-        check_pair(NAME, self, residual)?;
-        check_pair(NAME, self, weight)?;
-        let Some((&c, lead)) = self.shape().split_last() else {
-            return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
-        };
-        if residual.shape() != self.shape() || weight.shape() != [c] {
-            let (x, r, weight) = (self.shape(), residual.shape(), weight.shape());
-            let message = format!("shapes {x:?}, {r:?} and a weight {weight:?} do not fit");
-            return Err(Error::op(NAME, message));
-        }
-        let is_recorded =
-            is_grad_enabled() && [self, residual, weight].iter().any(|t| t.requires_grad());
-        if is_recorded || c > MAX_ROW || self.numel() == 0 || !self.dtype().is_arithmetic_float() {
-            let sum = self.add(residual)?;
-            let y = sum.rms_norm(weight, eps)?;
-            return Ok((sum, y));
-        }
-        let rows = crate::shape::product(lead.iter());
-        let flat = |t: &Tensor| t.detach().reshape(&[rows, c]);
-        let fresh = || Tensor::uninitialized(&[rows, c], (self.dtype(), self.device()));
-        let (x, r, weight) = (flat(self)?, flat(residual)?, weight.detach());
-        let (sum, y) = (fresh()?, fresh()?);
-        let wide = launch::accumulate_dtype(self.dtype());
-        let block = RowBlock::of_one_sum(&chip(self.device()), rows, c);
-        let consts = [block.rows as i64, block.cols as i64];
-        let grid = Grid::x(rows.div_ceil(block.rows));
-        let tensors = [(&x, false), (&r, false), (&weight, false), (&sum, true), (&y, true)];
-        let (kernel, numbers) = (&device::add_rms_norm::KERNEL, [launch::number(wide, eps)]);
-        let dtypes = [self.dtype(), wide];
-        launch::warped_views(kernel, grid, &dtypes, &consts, block.warps, &tensors, &numbers)?;
-        Ok((sum.reshape(self.shape())?, y.reshape(self.shape())?))
-    }
 }
 
 #[cfg(feature = "op-info")]
 pub(super) mod info {
     use crate::launch::epilogue::Gate;
-    use crate::ops::info::{Dense, Family, OpInfo, WIDE, by_row, zip};
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, Family, OpInfo, cpu, zip};
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[
         OpInfo::new(
@@ -158,21 +141,17 @@ pub(super) mod info {
         .peer("F.silu(x[0].chunk(2, -1)[0]) * x[0].chunk(2, -1)[1]")
         .within(-3.0, 3.0),
         OpInfo::new(
-            "add_rms_norm",
+            "gate",
             Family::Softmax,
-            |x| Ok(x[0].add_rms_norm(&x[1], &x[2], 1e-5)?.1),
-            |x| {
-                by_row(&zip(&x[0], &x[1], |a, b| a + b), |row| {
-                    let square = row.iter().map(|v| v * v).sum::<f64>() / row.len() as f64;
-                    row.iter()
-                        .zip(&x[2].data)
-                        .map(|(v, w)| v / (square + 1e-5).sqrt() * w)
-                        .collect()
-                })
-            },
-            &[&[&[3, 40], &[3, 40], &[40]]],
+            |x| x[0].gate(&x[1], Gate::Silu),
+            |x| zip(&x[0], &x[1], |gate, up| gate / (1.0 + (-gate).exp()) * up),
+            &[&[&[3, 8], &[3, 8]], &[&[2, 3, 7], &[2, 3, 7]]],
         )
-        .peer("F.rms_norm(x[0] + x[1], x[2].shape, x[2], 1e-5)")
-        .of(WIDE),
+        .peer("F.silu(x[0]) * x[1]")
+        .within(-3.0, 3.0)
+        .refusing(&[(
+            || cpu(&[2, 3], DType::F32)?.gate(&cpu(&[3], DType::F32)?, Gate::Silu),
+            "gate: shapes [2, 3] and [3] differ",
+        )]),
     ];
 }

@@ -206,14 +206,15 @@ pub(super) fn is_tf32(dtype: DType) -> bool {
     matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
 }
 
-/// The gradients of a product's operands.
+/// The gradients of a product's operands, of those that are `asked` for and wanted.
 #[track_caller]
 pub(super) fn gradients(
     saved: &SavedTensors,
+    asked: [bool; 2],
     dy: &Tensor,
     shapes: &[Vec<usize>; 2],
 ) -> Result<[Option<Tensor>; 2]> {
-    let da = match saved.wanted[0] {
+    let da = match asked[0] && saved.wanted[0] {
         true => {
             let (a, b) = (saved.input(0), saved.input(1));
             let da = match is_one_matrix(a) && !is_one_matrix(b) {
@@ -224,7 +225,7 @@ pub(super) fn gradients(
         }
         false => None,
     };
-    let db = match saved.wanted[1] {
+    let db = match asked[1] && saved.wanted[1] {
         true => {
             let (a, b) = (saved.input(0), saved.input(1));
             // A weight that was turned gets its gradient turned, so that it is dense when turned back.
@@ -238,6 +239,45 @@ pub(super) fn gradients(
         false => None,
     };
     Ok([da, db])
+}
+
+/// [`gradients`] with that of the left operand added to `onto`, in the product's own launch where that is possible.
+#[track_caller]
+pub(super) fn gradients_onto(
+    saved: &SavedTensors,
+    dy: &Tensor,
+    shapes: &[Vec<usize>; 2],
+    onto: &Tensor,
+) -> Result<[Option<Tensor>; 2]> {
+    let is_added = add_left_gradient(saved.input(1), dy, onto)?;
+    let [da, db] = gradients(saved, [!is_added, true], dy, shapes)?;
+    match da {
+        Some(da) => Ok([Some(onto.add(&da)?), db]),
+        None => Ok([Some(onto.clone()), db]),
+    }
+}
+
+/// Adds `dy b^T` to `onto`, rounded once, where that is one product on a GPU, over memory that nobody else has. On a processor a
+/// product would add to it in parts.
+#[track_caller]
+fn add_left_gradient(b: &Tensor, dy: &Tensor, onto: &Tensor) -> Result<bool> {
+    let is_own = onto.is_sole_owner() && onto.is_contiguous() && onto.numel() > 0;
+    let is_one = dy.rank() >= 2 && is_one_matrix(b) && dy.rank() == onto.rank();
+    let is_one_dtype = dy.dtype() == onto.dtype() && dy.dtype().is_arithmetic_float();
+    if !(onto.device().is_cuda() && is_own && is_one && is_one_dtype && dy.numel() > 0) {
+        return Ok(false);
+    }
+    let rows = crate::shape::product(onto.shape()[..onto.rank() - 1].iter());
+    let (k, n) = (b.dim(-2)?, b.dim(-1)?);
+    let (dy, b) = (dy.reshape(&[1, rows, n])?, b.reshape(&[1, k, n])?.t()?);
+    let sum = onto.reshape(&[1, rows, k])?;
+    let tf32 = is_tf32(dy.dtype());
+    // What is cut along K, or multiplied by no tensor core, has sums of its own.
+    if !tf32 && (is_of_vector(&dy, &b)? || launch::parts(&dy, &sum).0 > 1) {
+        return Ok(false);
+    }
+    tensor_copies::matmul_add(&dy, &b, &sum, tf32)?;
+    Ok(true)
 }
 
 /// Whether there is one matrix, whatever its rank.
@@ -318,7 +358,20 @@ impl Op for MatMul {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(gradients(saved, dy, &self.shapes)?.into())
+        Ok(gradients(saved, [true; 2], dy, &self.shapes)?.into())
+    }
+
+    fn adds_to(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn backward_onto(
+        &self,
+        saved: &SavedTensors,
+        dy: &Tensor,
+        onto: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        Ok(gradients_onto(saved, dy, &self.shapes, onto)?.into())
     }
 }
 

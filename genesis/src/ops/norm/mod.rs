@@ -4,6 +4,8 @@ mod batch_norm;
 mod channels;
 mod groups;
 mod layer_norm;
+mod of_sum;
+mod rows;
 mod softmax;
 
 use crate::dispatch::autocast::Precisions;
@@ -11,6 +13,7 @@ use crate::dispatch::autocast::Precisions;
 use crate::ops::info::OpInfo;
 pub use batch_norm::BatchStats;
 pub(crate) use batch_norm::move_towards;
+pub(crate) use of_sum::RowNormOf;
 #[cfg(feature = "op-info")]
 pub(super) use softmax::info::log_softmax as log_softmax_reference;
 
@@ -21,4 +24,4 @@ pub(super) const AUTOCAST: &[Precisions] =
 /// The rows of this folder.
 #[cfg(feature = "op-info")]
 pub(super) static INFOS: &[&[OpInfo]] =
-    &[softmax::info::INFOS, layer_norm::info::INFOS, batch_norm::info::INFOS];
+    &[softmax::info::INFOS, layer_norm::info::INFOS, of_sum::info::INFOS, batch_norm::info::INFOS];

@@ -1,0 +1,298 @@
+//! One training step of a language model beside transformers under torch.compile: forward, backward, AdamW.
+//!
+//! A case is `train/<model>/b<batch>s<tokens>/<precision>`, of any batch and length. `autocast` keeps weights in f32 and
+//! computes in bf16 where autocast puts it, `bf16` has weights and moments in bf16, `f32` has neither. Ours is what a user
+//! writes with `models`, `optim` and [`graph`]; the peer runs `peer_train.py`, in turns with us on the same device. Weights
+//! are random on both sides: a first loss that is not about that of a uniform guess is an error.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use genesis::amp::{Autocast, autocast};
+use genesis::memory::{max_memory_allocated, reset_peak_memory_stats};
+use genesis::models::{LoadOptions, Loaded, Pass, initialize};
+use genesis::ops::Reduction;
+use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+use genesis::profiler::{GroupBy, ProfilerOptions, SortBy, profile};
+use genesis::{DType, Device, Graph, Result, Tensor, graph, no_grad};
+use serde_json::{Map, Value, json};
+
+use crate::peer::Peer;
+use crate::table::{Aim, Case};
+use crate::timing::{Times, median};
+
+/// The peer's script, which travels in the program.
+const SCRIPT: &str = include_str!("../peer_train.py");
+
+/// The steps that are always timed, with the ratio to torch.compile that each must have.
+const CASES: [(&str, f64); 5] = [
+    ("train/gpt2/b8s1024/autocast", 1.15),
+    ("train/qwen2.5-0.5b/b8s1024/autocast", 1.2),
+    ("train/qwen2.5-0.5b/b8s1024/bf16", 1.2),
+    ("train/qwen2.5-0.5b/b4s4096/bf16", 1.2),
+    ("train/llama-3.2-1b/b4s2048/bf16", 1.2),
+];
+
+/// Steps that nobody times: kernels are compiled, then the step is recorded.
+const WARMUP: usize = 4;
+/// Steps of one turn, and turns of which the median counts.
+const STEPS: usize = 4;
+const TURNS: usize = 5;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |&(name, must): &(&str, f64)| Case {
+        name: name.to_owned(),
+        must: Some(must),
+        aim: Some(Aim::Ratio(1.05 * must)),
+    };
+    CASES.iter().map(case).collect()
+}
+
+/// What the name of a case says.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Step {
+    model: String,
+    batch: usize,
+    length: usize,
+    precision: Precision,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Precision {
+    F32,
+    Bf16,
+    Autocast,
+}
+
+impl Precision {
+    fn parse(text: &str) -> Option<Precision> {
+        match text {
+            "f32" => Some(Precision::F32),
+            "bf16" => Some(Precision::Bf16),
+            "autocast" => Some(Precision::Autocast),
+            _ => None,
+        }
+    }
+
+    /// Of weights and moments.
+    fn of_weights(self) -> DType {
+        if self == Precision::Bf16 { DType::BF16 } else { DType::F32 }
+    }
+}
+
+/// The step that a name means; none if it is no name of one.
+pub(crate) fn parse(name: &str) -> Option<Step> {
+    let mut parts = name.strip_prefix("train/")?.split('/');
+    let (model, sizes, precision) = (parts.next()?, parts.next()?, parts.next()?);
+    let (batch, length) = sizes.strip_prefix('b')?.split_once('s')?;
+    let step = Step {
+        model: model.to_owned(),
+        batch: batch.parse().ok().filter(|&n| n > 0)?,
+        length: length.parse().ok().filter(|&n| n > 0)?,
+        precision: Precision::parse(precision)?,
+    };
+    (parts.next().is_none() && config(&step.model).is_some()).then_some(step)
+}
+
+/// The configuration of a model, as transformers has it.
+fn config(model: &str) -> Option<Map<String, Value>> {
+    let qwen = json!({
+        "model_type": "qwen2", "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864,
+        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
+        "max_position_embeddings": 32_768, "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
+    });
+    let llama = json!({
+        "model_type": "llama", "vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+        "max_position_embeddings": 8192, "rope_theta": 5e5, "rms_norm_eps": 1e-5, "tie_word_embeddings": true,
+    });
+    let gpt2 = json!({
+        "model_type": "gpt2", "vocab_size": 50_257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
+    });
+    let shrunk = |of: &Value, less: Value| {
+        let mut config = of.as_object()?.clone();
+        config.extend(less.as_object()?.clone());
+        Some(config)
+    };
+    let few = json!({
+        "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2,
+    });
+    match model {
+        "gpt2" => gpt2.as_object().cloned(),
+        "qwen2.5-0.5b" => qwen.as_object().cloned(),
+        "llama-3.2-1b" => llama.as_object().cloned(),
+        "qwen2-tiny" => shrunk(&qwen, few),
+        "gpt2-tiny" => {
+            shrunk(&gpt2, json!({"vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 4}))
+        }
+        _ => None,
+    }
+}
+
+/// A model at its training.
+struct Training {
+    loaded: Loaded,
+    optimizer: AdamW,
+    half: Option<Autocast>,
+    tokens: Tensor,
+    targets: Tensor,
+}
+
+impl Training {
+    fn new(step: &Step, device: Device) -> anyhow::Result<Training> {
+        let config = config(&step.model).context("no model is called so")?;
+        genesis::manual_seed(0);
+        let options = LoadOptions {
+            dtype: Some(step.precision.of_weights()),
+            device,
+            trainable: true,
+            ..LoadOptions::default()
+        };
+        let loaded = initialize(&config, &options)?;
+        let vocabulary = loaded.model.vocab_size() as i64;
+        let (tokens, targets) = no_grad(|| {
+            let shape = [step.batch, step.length + 1];
+            let ids = Tensor::randint(0, vocabulary, &shape, (DType::I64, device))?;
+            let part = |first| ids.narrow(1, first, step.length)?.contiguous();
+            Ok::<_, genesis::Error>((part(0)?, part(1)?.flatten(0, 1)?))
+        })?;
+        let options = AdamWOptions { lr: 1e-5, ..AdamWOptions::default() };
+        let optimizer = AdamW::new(loaded.model.parameters(), options);
+        let half = (step.precision == Precision::Autocast).then(|| DType::BF16.into());
+        Ok(Training { loaded, optimizer, half, tokens, targets })
+    }
+}
+
+/// One step; gives the loss.
+fn run(
+    loaded: &Loaded,
+    half: Option<Autocast>,
+    optimizer: &mut AdamW,
+    [tokens, targets]: [&Tensor; 2],
+) -> Result<Tensor> {
+    optimizer.zero_grad();
+    let model = &loaded.model;
+    let forward = || {
+        let hidden = model.hidden(tokens, &Pass::Whole)?.flatten(0, 1)?; // [B * tokens, C]
+        match model.cross_entropy(&hidden, targets, Reduction::Mean)? {
+            Some(loss) => Ok(loss),
+            None => model.logits(&hidden)?.cross_entropy(targets, Reduction::Mean),
+        }
+    };
+    let loss = match half {
+        Some(half) => autocast(half, forward)?,
+        None => forward()?,
+    };
+    loss.backward()?;
+    optimizer.step()?;
+    Ok(loss.detach())
+}
+
+/// The times of a step beside the peer's, and what both took of memory.
+pub(crate) fn time(step: &Step, device: Device, is_alone: bool) -> anyhow::Result<(Times, String)> {
+    let Training { loaded, mut optimizer, half, tokens, targets } = Training::new(step, device)?;
+    let vocabulary = loaded.model.vocab_size() as f64;
+    let mut recorded: Graph<AdamW, _> = graph(|optimizer: &mut AdamW, args: &[Tensor]| {
+        Ok(vec![run(&loaded, half, optimizer, [&args[0], &args[1]])?])
+    });
+    let first = recorded.call(&mut optimizer, &[&tokens, &targets])?[0].item()?;
+    let guess = vocabulary.ln();
+    anyhow::ensure!((first - guess).abs() < 0.1 * guess, "the first loss is {first}, not {guess}");
+    let mut steps = |n: usize| -> anyhow::Result<f64> {
+        let start = Instant::now();
+        for _ in 0..n {
+            recorded.call(&mut optimizer, &[&tokens, &targets])?;
+        }
+        device.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3 / n as f64)
+    };
+    steps(WARMUP - 1)?;
+    reset_peak_memory_stats(device)?;
+    steps(1)?;
+    let peak = max_memory_allocated(device)? as f64 / f64::from(1 << 30);
+    let mut peer = if is_alone { None } else { Some(start_peer(step, device)?) };
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..TURNS {
+        times[0].push(steps(STEPS)?);
+        if let Some((peer, ..)) = &mut peer {
+            let answer = peer.ask(&json!({"do": "burst", "steps": STEPS}))?;
+            times[1].push(answer["ms"].as_f64().context("an answer without ms")?);
+        }
+    }
+    let [ours, theirs] = times;
+    let ours = median(ours);
+    let rate = (step.batch * step.length) as f64 / ours * 1e3;
+    let mut shapes = format!("{rate:.0} tokens/s, {peak:.2} GiB");
+    let peer = peer.map(|(_, name, memory)| {
+        shapes += &format!("; {name} {memory:.2} GiB");
+        (name, median(theirs))
+    });
+    Ok((Times { ours, peer, from_graphs: true }, shapes))
+}
+
+/// The peer with the step prepared, its name, and the memory that it takes in GiB.
+fn start_peer(step: &Step, device: Device) -> anyhow::Result<(Peer, String, f64)> {
+    let mut peer = Peer::start_script("peer_train.py", SCRIPT, device)?;
+    let precision = match step.precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+        Precision::Autocast => "autocast",
+    };
+    let answer = peer.ask(&json!({
+        "do": "prepare",
+        "config": config(&step.model),
+        "precision": precision,
+        "batch": step.batch,
+        "length": step.length,
+    }))?;
+    let name = answer["name"].as_str().context("an answer without a name")?.to_owned();
+    Ok((peer, name, answer["peak_gib"].as_f64().unwrap_or(0.0)))
+}
+
+/// What the kernels of a step are and do, as a table.
+pub(crate) fn kernels(step: &Step, device: Device) -> anyhow::Result<String> {
+    let mut training = Training::new(step, device)?;
+    let mut one = || {
+        let Training { loaded, optimizer, half, tokens, targets } = &mut training;
+        run(loaded, *half, optimizer, [tokens, targets])
+    };
+    // What is made once is made by the first.
+    one()?;
+    let (_, profile) = profile(ProfilerOptions::default(), |_| {
+        one()?;
+        device.synchronize()
+    })?;
+    let averages = profile.key_averages(GroupBy::Name);
+    Ok(format!("{}\n{}", averages.table(SortBy::DeviceTotal, 80), profile.summary()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_model_sizes_and_precision() {
+        let step = parse("train/gpt2/b8s1024/autocast").unwrap();
+        assert_eq!((step.batch, step.length, step.precision), (8, 1024, Precision::Autocast));
+        for wrong in
+            ["train/gpt2/b8/f32", "train/gpt3/b8s8/f32", "train/gpt2/b0s8/f32", "add/f32/8"]
+        {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        assert!(CASES.iter().all(|(name, _)| parse(name).is_some()));
+    }
+
+    #[test]
+    fn small_models_train_in_every_precision() {
+        for model in ["gpt2-tiny", "qwen2-tiny"] {
+            for precision in ["f32", "bf16", "autocast"] {
+                let step = parse(&format!("train/{model}/b2s16/{precision}")).unwrap();
+                let (times, shapes) = time(&step, Device::Cpu, true).unwrap();
+                assert!(times.ours > 0.0 && shapes.contains("tokens/s"), "{shapes}");
+            }
+        }
+        let step = parse("train/gpt2-tiny/b2s16/autocast").unwrap();
+        assert!(kernels(&step, Device::Cpu).unwrap().contains("add_layer_norm"));
+    }
+}
