@@ -247,10 +247,10 @@ impl Session {
     /// Prepares, checks and times one case.
     fn case(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
         if let Some(step) = train::parse(&case.name) {
-            let (times, shapes) = train::time(&step, self.device, self.options.no_peer)?;
             if self.options.kernels {
                 say(&self.options, &train::kernels(&step, self.device)?);
             }
+            let (times, shapes) = train::time(&step, self.device, self.options.no_peer)?;
             return Ok(Row { shapes: Some(shapes), ..Row::of_host(case.clone(), times) });
         }
         if let Some(times) = host::time(&case.name, self.device, peer.as_mut())? {

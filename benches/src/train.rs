@@ -159,7 +159,7 @@ impl Training {
         })?;
         let options = AdamWOptions { lr: 1e-5, ..AdamWOptions::default() };
         let optimizer = AdamW::new(loaded.model.parameters(), options);
-        let half = (step.precision == Precision::Autocast).then(|| DType::BF16.into());
+        let half = (step.precision == Precision::Autocast).then(|| Autocast::from(DType::BF16));
         Ok(Training { loaded, optimizer, half, tokens, targets })
     }
 }
@@ -261,9 +261,9 @@ pub(crate) fn kernels(step: &Step, device: Device) -> anyhow::Result<String> {
     one()?;
     let (_, profile) = profile(ProfilerOptions::default(), |_| {
         one()?;
-        device.synchronize()
+        Ok(device.synchronize()?)
     })?;
-    let averages = profile.key_averages(GroupBy::Name);
+    let averages = profile.key_averages(GroupBy::Kernel);
     Ok(format!("{}\n{}", averages.table(SortBy::DeviceTotal, 80), profile.summary()))
 }
 
