@@ -259,7 +259,8 @@ pub(crate) fn kernels(step: &Step, device: Device) -> anyhow::Result<String> {
     };
     // What is made once is made by the first.
     one()?;
-    let (_, profile) = profile(ProfilerOptions::default(), |_| {
+    let options = ProfilerOptions { record_shapes: true, ..ProfilerOptions::default() };
+    let (_, profile) = profile(options, |_| {
         one()?;
         Ok(device.synchronize()?)
     })?;

@@ -54,6 +54,7 @@ pub mod radix;
 pub mod radix_select;
 pub mod random;
 pub mod reduce;
+pub mod rotary;
 pub mod rotate;
 pub mod sample;
 pub mod scan;
@@ -135,6 +136,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         paged_attention::KERNELS,
         paged_decode::KERNELS,
         cache::KERNELS,
+        rotary::KERNELS,
         rotate::KERNELS,
         gated::KERNELS,
         sample::KERNELS,

@@ -223,6 +223,34 @@ impl Pieces {
     }
 }
 
+/// A tile of the halves of heads, which rotary positions turn: short rows beside one another, of several heads of several
+/// tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TurnedHeads {
+    /// Tokens of one program.
+    pub tokens: usize,
+    /// Heads of one program.
+    pub heads: usize,
+    /// Columns of one program.
+    pub cols: usize,
+    /// Warps of one program; the compiler chooses where absent.
+    pub warps: Option<u32>,
+}
+
+impl TurnedHeads {
+    /// The tile for so many tokens with heads of which `half` columns are turned with as many others: 16 elements of a half a
+    /// thread, so that the loads of both halves are under way at once.
+    pub fn of(chip: &Chip, tokens: usize, heads: usize, half: usize) -> TurnedHeads {
+        const WARPS: usize = 4;
+        let elements = if chip.is_cpu() { 1024 } else { WARPS * WARP_THREADS as usize * 16 };
+        let cols = half.next_power_of_two().clamp(16, 256);
+        let heads = heads.next_power_of_two().min(elements / cols);
+        let tokens = (elements / cols / heads).clamp(1, tokens.next_power_of_two());
+        let warps = (!chip.is_cpu()).then_some(WARPS as u32);
+        TurnedHeads { tokens, heads, cols, warps }
+    }
+}
+
 /// Columns of rows that are gathered and added up: one vector of 16 bytes a thread, so that each thread
 /// adds its own columns.
 pub fn gathered_columns(chip: &Chip, n: usize, bytes: usize) -> RowBlock {
@@ -238,6 +266,21 @@ pub fn gathered_columns(chip: &Chip, n: usize, bytes: usize) -> RowBlock {
 mod tests {
     use super::*;
     use crate::target::Target;
+
+    #[test]
+    fn turned_heads_fill_a_program() {
+        let chip = Chip::of_target(&Target::sm_90a());
+        let tile = |tokens, heads, half| {
+            let TurnedHeads { tokens, heads, cols, .. } =
+                TurnedHeads::of(&chip, tokens, heads, half);
+            [tokens, heads, cols]
+        };
+        assert_eq!(tile(8192, 14, 32), [4, 16, 32]);
+        assert_eq!(tile(8192, 2, 32), [32, 2, 32]);
+        assert_eq!(tile(1, 32, 64), [1, 32, 64]);
+        assert_eq!(tile(1024, 128, 64), [1, 32, 64]);
+        assert_eq!(tile(7, 1, 3000), [8, 1, 256]);
+    }
 
     fn h200() -> Chip {
         Chip::of_target(&Target::sm_90a())

@@ -8,7 +8,6 @@ use super::attend::{Attend, Heads};
 use super::norm::Norm;
 use super::{Batch, KvCache};
 use crate::error::{Error, Result};
-use crate::launch::accumulate_dtype;
 use crate::ops::{self, CacheSlots};
 use crate::tensor::Tensor;
 
@@ -58,17 +57,10 @@ impl Rotation {
             let message = format!("{channels} channels are fewer than the {} to turn", 2 * half);
             return Err(Error::op("rope", message));
         }
-        let wide = accumulate_dtype(x.dtype());
         let [cos, sin] = self.angles()?;
-        let (cos, sin) = (cos.to_dtype(wide)?, sin.to_dtype(wide)?);
-        let part = |start: usize| x.narrow(-1, start, half)?.to_dtype(wide);
-        let (a, b) = (part(0)?, part(half)?);
-        let first = a.mul(&cos)?.sub(&b.mul(&sin)?)?.to_dtype(x.dtype())?;
-        let second = b.mul(&cos)?.add(&a.mul(&sin)?)?.to_dtype(x.dtype())?;
-        let rest = x.narrow(-1, 2 * half, channels - 2 * half)?;
-        match channels == 2 * half {
-            true => Tensor::cat(&[&first, &second], -1),
-            false => Tensor::cat(&[&first, &second, &rest], -1),
+        match x.dtype() {
+            DType::F64 => x.rotary(&cos.to_dtype(DType::F64)?, &sin.to_dtype(DType::F64)?),
+            _ => x.rotary(cos, sin),
         }
     }
 

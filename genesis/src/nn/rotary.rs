@@ -85,13 +85,11 @@ impl RotaryEmbedding {
     }
 }
 
+/// Heads turned by tables in f32 whose halves are the same.
 fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
-    let wide = accumulate_dtype(x.dtype());
     let half = x.dim(-1)? / 2;
-    let z = x.to_dtype(wide)?;
-    let crossed = Tensor::cat(&[&z.narrow(-1, half, half)?.neg()?, &z.narrow(-1, 0, half)?], -1)?;
-    let y = z.mul(&cos.to_dtype(wide)?)?.add(&crossed.mul(&sin.to_dtype(wide)?)?)?;
-    y.to_dtype(x.dtype())
+    let table = |t: &Tensor| t.narrow(-1, 0, half)?.to_dtype(accumulate_dtype(x.dtype()));
+    x.rotary(&table(cos)?, &table(sin)?)
 }
 
 /// A gated feed-forward layer: `down(silu(gate(x)) * up(x))`.

@@ -26,6 +26,10 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
         done(g.tensor().gate(&g.tensor(), gate))
     });
+    row("rotary", |g| {
+        let [x, cos, sin] = [(); 3].map(|()| g.tensor());
+        done(x.rotary(&cos, &sin))
+    });
     row("add_layer_norm", |g| {
         let [x, residual, weight, bias] = [(); 4].map(|()| g.tensor());
         done(x.add_layer_norm(&residual, &weight, &bias, g.v()))

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::launch;
 use crate::launch::config::chip;
 use crate::ops::random::{dropout_from, fixed_args, state_args};
-use crate::ops::{Op, Saves};
+use crate::ops::{Op, Saves, result_of};
 use crate::random::RngState;
 use crate::tensor::Tensor;
 
@@ -178,12 +178,13 @@ impl Flash {
         Tile::of(&chip(q.device()), part, heads_of(q), self.features())
     }
 
-    /// Memory for what a kernel writes of the shape of a tensor, `[B, H, L, D]`; of packed sequences in the
-    /// order of their rows, with zeros in those that it leaves out.
+    /// Memory for what a kernel writes of the shape of a tensor, `[B, H, L, D]`, whose axes lie as those of the tensor: heads
+    /// of one product are joined again without a copy. Of packed sequences in the order of their rows, with zeros in those that
+    /// it leaves out.
     fn fresh(&self, part: Part, like: &Tensor) -> Result<Tensor> {
         let options = (like.dtype(), like.device());
         let (Some(packed), &[_, h, l, d]) = (&self.packed, like.shape()) else {
-            return Tensor::uninitialized(like.shape(), options);
+            return result_of(&[like], like.shape(), options);
         };
         let rows = Tensor::uninitialized(&[l, h, d], options)?;
         if l * h * d > 0 {

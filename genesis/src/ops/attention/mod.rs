@@ -1,9 +1,11 @@
-//! Attention: of tensors of one length, of sequences packed one after the other, and over a part of the keys.
+//! Attention: of tensors of one length, of sequences packed one after the other, and over a part of the keys; and the
+//! rotary positions of queries and keys.
 
 mod dot_product;
 mod few;
 mod flash;
 mod part;
+mod rotary;
 mod scores;
 mod varlen;
 
@@ -19,4 +21,4 @@ pub(super) const AUTOCAST: &[Precisions] = &[dot_product::AUTOCAST];
 
 /// The rows of this folder.
 #[cfg(feature = "op-info")]
-pub(super) static INFOS: &[&[OpInfo]] = &[dot_product::info::INFOS];
+pub(super) static INFOS: &[&[OpInfo]] = &[dot_product::info::INFOS, rotary::info::INFOS];

@@ -229,8 +229,8 @@ pub(super) fn gradients(
         true => {
             let (a, b) = (saved.input(0), saved.input(1));
             // A weight that was turned gets its gradient turned, so that it is dense when turned back.
-            let db = match is_turned(b) && a.rank() == 2 && dy.rank() == 2 {
-                true => dy.t()?.matmul(a)?.t()?,
+            let db = match is_turned(b) && dy.rank() == a.rank() {
+                true => over_all_rows(dy, a)?.t()?,
                 false if is_one_matrix(b) && !is_one_matrix(a) => over_all_rows(a, dy)?,
                 false => a.t()?.matmul(dy)?,
             };
