@@ -17,7 +17,7 @@ use genesis_kernel::prelude::*;
 pub static KERNELS: &[&KernelDef] = &[&rotary::KERNEL];
 
 /// The halves `a` and `b: [rows, tokens, heads, r / 2]` of the turned channels, turned by the angles of
-/// `cos` and `sin: [tokens, r / 2]`, or back where `INVERSE` is 1.
+/// `cos` and `sin: [tokens, r / 2]`, or back where `BACK` is 1.
 #[kernel]
 pub fn rotary<
     T: Float,
@@ -26,7 +26,7 @@ pub fn rotary<
     const TOKENS: usize,
     const HEADS: usize,
     const COLS: usize,
-    const INVERSE: usize,
+    const BACK: usize,
 >(
     a: View<T, 4>,
     b: View<T, 4>,
@@ -46,7 +46,7 @@ pub fn rotary<
     let y = b.load::<1, TOKENS, HEADS, COLS>([row, token, head, j]).squeeze(0).to::<A>();
     let c = cos.load::<TOKENS, COLS>([token, j]).to::<A>().expand_dims(1);
     let mut s = sin.load::<TOKENS, COLS>([token, j]).to::<A>().expand_dims(1);
-    if INVERSE == 1 {
+    if BACK == 1 {
         s = -s;
     }
     first.store([row, token, head, j], (x * c - y * s).to::<T>().expand_dims(0));

@@ -17,7 +17,7 @@
 //! ```text
 //! norms, residual stream     5 N C
 //! gate, up, product     3 N I
-//! queries, keys and values as they are multiplied, and what is seen     4 N H D + N G D
+//! queries, keys and values as they are multiplied, and what is seen     3 N H D + N G D
 //! scores and weights of attention, where it is made of ops     2 H T^2 + T^2 / 4 for each sample
 //! ```
 //!
@@ -266,8 +266,8 @@ impl Shapes {
         let (queries, keys) = (n * heads * head_dim, n * kv_heads * head_dim);
         // In elements that are f32 whatever products are of, and in those of products.
         let (mut wide, mut narrow) = match self.is_half {
-            false => (5 * n * channels, 3 * n * hidden + queries + keys),
-            true => (3 * n * channels, 2 * n * channels + 3 * n * hidden + 3 * queries + 2 * keys),
+            false => (5 * n * channels, 3 * n * hidden + keys),
+            true => (2 * n * channels, 2 * n * channels + 3 * n * hidden + 2 * (queries + keys)),
         };
         let scores: usize = batch.lengths.iter().map(|t| heads * t * t).sum();
         let masks: usize = batch.lengths.iter().map(|t| t * t + heads * t).sum();
