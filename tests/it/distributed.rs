@@ -458,10 +458,24 @@ fn other_launchers_number_ranks_too() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A listener at a port behind which nobody listens: there is the store of rank 0 beside an agent. Both are below the range
+/// that is handed out to whoever names no port, as other tests do.
+fn listener_with_a_free_neighbor() -> anyhow::Result<TcpListener> {
+    let start = 20_000 + (std::process::id() % 5_000) as u16 * 2;
+    for port in (start..start + 2_000).step_by(2) {
+        let both =
+            (TcpListener::bind(("127.0.0.1", port)), TcpListener::bind(("127.0.0.1", port + 1)));
+        if let (Ok(agent), Ok(_)) = both {
+            return Ok(agent);
+        }
+    }
+    anyhow::bail!("no two ports from {start} on are free")
+}
+
 /// torchrun's agent listens at the port that it names, and gives it to nobody.
 #[test]
 fn torchrun_keeps_its_port() -> anyhow::Result<()> {
-    let agent = TcpListener::bind(("127.0.0.1", 0))?;
+    let agent = listener_with_a_free_neighbor()?;
     let launch = Launch::new(2, "sum_of_ranks")
         .with("MASTER_PORT", &agent.local_addr()?.port().to_string())
         .with("TORCHELASTIC_USE_AGENT_STORE", "True");

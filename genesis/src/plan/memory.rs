@@ -64,11 +64,12 @@ pub(super) fn saved(job: &Job, strategy: &Strategy) -> [f64; 2] {
     let model = &job.model;
     let n = (strategy.microbatch * job.sequence) as f64 / strategy.mesh.cp as f64;
     let (c, tp) = (model.channels as f64, strategy.mesh.tp as f64);
-    let products = if model.has_gate { 4.0 } else { 2.0 } * model.hidden as f64;
+    // Gate, what it lets through and the product; of one product, it and its function.
+    let products = if model.has_gate { 3.0 } else { 2.0 } * model.hidden as f64;
     let norms = if model.has_head_norms { 1.0 } else { 0.0 };
-    let heads = (4.0 + norms) * model.queries() + (3.0 + norms) * model.keys();
+    let heads = (3.0 + norms) * (model.queries() + model.keys());
     let wide = 2.0 * c + 2.0 + norms * (model.heads + model.kv_heads) as f64;
-    let divided = WIDE * wide + HALF * (3.0 * c + products + heads);
+    let divided = WIDE * wide + HALF * (products + heads);
     [n * (divided / tp + HALF * 2.0 * c), n * WIDE * c / tp]
 }
 

@@ -263,6 +263,7 @@ pub(super) fn gradients_onto(
 fn add_left_gradient(b: &Tensor, dy: &Tensor, onto: &Tensor) -> Result<bool> {
     let is_own = onto.is_sole_owner() && onto.is_contiguous() && onto.numel() > 0;
     let is_one = dy.rank() >= 2 && is_one_matrix(b) && dy.rank() == onto.rank();
+    let is_one = is_one && dy.shape()[..dy.rank() - 1] == onto.shape()[..dy.rank() - 1];
     let is_one_dtype = dy.dtype() == onto.dtype() && dy.dtype().is_arithmetic_float();
     if !(onto.device().is_cuda() && is_own && is_one && is_one_dtype && dy.numel() > 0) {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! Losses and gradients, chunk by chunk.
 
-use genesis_kernel::ir::DType;
+use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use genesis_kernel::tuning::logits::logit_rows;
@@ -70,6 +70,20 @@ impl Gradients {
     }
 }
 
+/// A tensor with so many rows, the last of which are zeros; itself where it has them. A large product of rows that tensor
+/// copies can't bring would copy both operands for each chunk.
+fn with_zeros_behind(t: &Tensor, rows: usize) -> Result<Tensor> {
+    let own = t.shape()[0];
+    if own == rows {
+        return Ok(t.clone());
+    }
+    let shape = [&[rows], &t.shape()[1..]].concat();
+    let wide = Tensor::uninitialized(&shape, (t.dtype(), t.device()))?;
+    launch::cast(t, &wide.narrow(0, 0, own)?)?;
+    launch::fill(&wide.narrow(0, own, rows - own)?, Scalar::zero(t.dtype()))?;
+    Ok(wide)
+}
+
 /// What is computed of operands.
 pub(super) struct Chunks<'o> {
     pub(super) options: &'o LossOptions,
@@ -105,33 +119,42 @@ impl Chunks<'_> {
             None => ones.broadcast_to(&[m])?,
         };
         let losses = Tensor::uninitialized(&[m], (wide, device))?;
-        let mut gradients = self.empty(of)?;
         let rows = logit_rows(&chip(device), m, v, dtype.bytes());
-        // Rows begin where the copy engine can read them.
+        // As many classes as the copy engine can bring of each row.
         let step = if device.is_cuda() { v.next_multiple_of(16 / dtype.bytes()) } else { v };
+        let weight = with_zeros_behind(of.weight, step)?;
+        let bias = of.bias.map(|bias| with_zeros_behind(bias, step)).transpose()?;
+        let mut gradients = self.empty(of, step)?;
         let buffer = Tensor::uninitialized(&[rows.min(m), step], (dtype, device))?;
         for start in (0..m).step_by(rows) {
             let count = rows.min(m - start);
             let part = |t: &Tensor| t.narrow(0, start, count);
-            let (x, logits) = (part(of.x)?, buffer.narrow(0, 0, count)?.narrow(1, 0, v)?);
-            affine_into([&x, &of.weight.t()?], of.bias, &logits)?;
+            let (x, all) = (part(of.x)?, buffer.narrow(0, 0, count)?);
+            let (logits, behind) = (all.narrow(1, 0, v)?, all.narrow(1, v, step - v)?);
+            affine_into([&x, &weight.t()?], bias.as_ref(), &all)?;
             let rows = [&part(of.target)?, &part(&slope)?, &part(&losses)?];
             self.losses(&logits, rows, &ones)?;
+            if behind.numel() > 0 {
+                launch::fill(&behind, Scalar::zero(dtype))?;
+            }
             if let Some(dx) = &gradients.x {
-                long_product_into(&logits, of.weight, &part(dx)?)?;
+                long_product_into(&all, &weight, &part(dx)?)?;
             }
             if let Some(dw) = &gradients.weight {
-                add_product(&logits.t()?, &x, dw, start == 0)?;
+                add_product(&all.t()?, &x, dw, start == 0)?;
             }
             if let Some(db) = &mut gradients.bias {
                 *db = db.add(&logits.sum_dims(&[0], false)?.to_dtype(wide)?)?;
             }
         }
+        if step > v {
+            gradients.weight = gradients.weight.map(|dw| dw.narrow(0, 0, v)).transpose()?;
+        }
         Ok((losses, gradients))
     }
 
-    /// Memory for gradients; zeros where nothing is written to it.
-    fn empty(&self, of: &Operands<'_>) -> Result<Gradients> {
+    /// Memory for gradients, that of the weight of so many rows; zeros where nothing is written to it.
+    fn empty(&self, of: &Operands<'_>, classes: usize) -> Result<Gradients> {
         let (dtype, device) = (of.x.dtype(), of.x.device());
         let wide = accumulate_dtype(dtype);
         let wider = if self.weight_dtype == wide { wide } else { dtype };
@@ -142,7 +165,7 @@ impl Chunks<'_> {
         let [x, weight, bias] = self.wants;
         Ok(Gradients {
             x: x.then(|| fresh(of.x.shape(), dtype)).transpose()?,
-            weight: weight.then(|| fresh(of.weight.shape(), wider)).transpose()?,
+            weight: weight.then(|| fresh(&[classes, of.weight.shape()[1]], wider)).transpose()?,
             bias: bias
                 .then(|| Tensor::zeros(&of.weight.shape()[..1], (wide, device)))
                 .transpose()?,
