@@ -2,7 +2,7 @@
 //!
 //! A case is `train/<model>/b<batch>s<tokens>/<precision>`, of any batch and length. `autocast` keeps weights in f32 and
 //! computes in bf16 where autocast puts it, `bf16` has weights and moments in bf16, `f32` has neither. Ours is what a user
-//! writes with `models`, `optim` and [`graph`]; the peer runs `peer_train.py`, in turns with us on the same device. Weights
+//! writes with `models`, `optim` and `graph`; the peer runs `peer_train.py`, in turns with us on the same device. Weights
 //! are random on both sides: a first loss that is not about that of a uniform guess is an error.
 
 use std::time::Instant;
