@@ -3,6 +3,7 @@
 
 use genesis::amp::autocast;
 use genesis::autograd::{GradOptions, grad};
+use genesis::models::Norm;
 use genesis::nn::{LayerNorm, Parameter, RmsNorm};
 use genesis::profiler::{ProfilerOptions, profile};
 use genesis::random::Generator;
@@ -120,6 +121,27 @@ fn layers_normalize_sums_as_they_normalize() -> Result<()> {
         check(wide.after_add(&square(&x)?, &square(&r)?)?, wide.forward(&square(&sum)?)?)?;
         let error = layers.0.after_add(&square(&x)?, &square(&r)?).unwrap_err().to_string();
         assert!(error.contains("the last axis of [4, 2, 12] is not 24"), "{error}");
+    }
+    Ok(())
+}
+
+/// What does not fit a norm is refused as by the op, whichever way it comes.
+#[test]
+fn norms_of_models_refuse_what_does_not_fit() -> Result<()> {
+    let norm = Norm { weight: Parameter::new(Tensor::ones(&[4], ())?)?, eps: 1e-6, offset: 0.0 };
+    let shifted = Norm { weight: norm.weight.clone(), eps: 1e-6, offset: 1.0 };
+    let integers = Tensor::zeros(&[2, 4], (DType::I64, Device::Cpu))?;
+    let said = |result: Result<Tensor>| result.unwrap_err().to_string();
+    for norm in [&norm, &shifted] {
+        let text = said(norm.forward(&Tensor::ones(&[2, 3], ())?));
+        assert!(
+            text.contains("rms_norm: weight is [4], the last axis of [2, 3] needs [3]"),
+            "{text}"
+        );
+        let text = said(norm.forward(&integers));
+        assert!(text.contains("rms_norm: needs a float dtype"), "{text}");
+        let text = said(norm.forward(&Tensor::ones(&[], ())?));
+        assert!(text.contains("needs at least 1 dimension(s)"), "{text}");
     }
     Ok(())
 }

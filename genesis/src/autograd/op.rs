@@ -1,7 +1,7 @@
 //! What a differentiable operation is: how it computes its result, and where gradients go.
 
 use super::parts::Place;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// Which tensors an op's backward reads.
@@ -54,7 +54,7 @@ pub trait Op: Send + Sync + 'static {
     }
 
     /// [`backward`](Op::backward) with the gradient of input [`adds_to`](Op::adds_to) added to `onto`, which is of that
-    /// input's shape and dtype: the bits of the gradient and a sum. Nobody differentiates it.
+    /// input's shape and dtype. It is rounded as the gradient and then the sum are, or once. Nobody differentiates it.
     #[doc(hidden)]
     fn backward_onto(
         &self,
@@ -161,8 +161,8 @@ pub(crate) trait Backward: Send + Sync {
         dys: &[Option<Tensor>],
         onto: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        let _ = onto;
-        self.backward(saved, dys)
+        let _ = (saved, dys, onto);
+        Err(Error::op(self.name(), "adds to no gradient, which is a bug"))
     }
 }
 
@@ -201,7 +201,13 @@ impl<O: Op> Backward for Single<O> {
     ) -> Result<Vec<Option<Tensor>>> {
         match dys {
             [Some(dy)] => self.0.backward_onto(saved, dy, onto),
-            _ => Ok(Vec::new()),
+            // Nothing comes this way; what came another way stays.
+            _ => {
+                let input = self.0.adds_to().unwrap_or(0);
+                let mut grads = vec![None; input + 1];
+                grads[input] = Some(onto.clone());
+                Ok(grads)
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::blueprint::Blueprint;
 use super::stream_norm::StreamNorm;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch::accumulate_dtype;
 use crate::launch::deferred_norm::Gain;
 use crate::nn::{Module, Parameter, is_observed, watch_as};
@@ -67,11 +67,6 @@ impl StreamNorm for Norm {
             0.0 => self.weight.tensor().clone(),
             offset => self.weight.to_dtype(accumulate_dtype(x.dtype()))?.add_scalar(offset)?,
         };
-        if x.shape().last() != weight.shape().first() {
-            let (x, weight) = (x.shape(), weight.shape());
-            let message = format!("weight is {weight:?}, which is not the last axis of {x:?}");
-            return Err(Error::op("rms_norm", message));
-        }
         // Who observes the layer sees what PyTorch would give.
         let is_for_products = is_for_products && !is_observed();
         watch_as(

@@ -120,6 +120,7 @@ impl<'a> RowNormOf<'a> {
     /// If shapes, dtypes or devices do not fit.
     #[track_caller]
     pub(crate) fn of(self, x: &Tensor) -> Result<Tensor> {
+        self.check(x)?;
         let RowNormOf { kernels, params, eps, out } = self;
         let inputs = [&[x], params].concat();
         match out {
@@ -147,6 +148,19 @@ impl<'a> RowNormOf<'a> {
         }
     }
 
+    /// Refuses what is no input of the norm; parameters that the kernels take beside it may be of another dtype.
+    fn check(&self, x: &Tensor) -> Result<()> {
+        let named: Vec<(&str, &Tensor)> =
+            ["weight", "bias"].into_iter().zip(self.params.iter().copied()).collect();
+        if !self.is_for(x) {
+            return check(self.kernels.name, x, &named);
+        }
+        match named.iter().find(|(_, param)| param.shape() != &x.shape()[x.rank().max(1) - 1..]) {
+            Some(_) => check(self.kernels.name, x, &named),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the kernels take the parameters beside such an input.
     fn is_for(&self, x: &Tensor) -> bool {
         let dtype = self.params[0].dtype();
@@ -167,7 +181,9 @@ impl<'a> RowNormOf<'a> {
             || self.out.is_some()
             || x.dtype() == DType::F32 && self.params[0].dtype() == DType::F32;
         let is_noted = trace::is_on() || anomaly::is_on();
-        let fits = residual.shape() == x.shape() && residual.device() == x.device();
+        let fits = residual.shape() == x.shape()
+            && residual.device() == x.device()
+            && self.check(x).is_ok();
         let length = x.shape().last().copied().unwrap_or(0);
         fits && in_one_dtype
             && is_of_region
@@ -184,6 +200,7 @@ impl<'a> RowNormOf<'a> {
     #[track_caller]
     pub(crate) fn of_sum(self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
         if !self.is_one_launch(x, residual) {
+            // The norm refuses what does not fit it.
             let sum = x.add(residual)?;
             let y = self.of(&sum)?;
             return Ok((sum, y));

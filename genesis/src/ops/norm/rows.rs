@@ -19,7 +19,7 @@ use crate::tensor::Tensor;
 
 /// The kernels of one norm.
 pub(super) struct Kernels {
-    name: &'static str,
+    pub(super) name: &'static str,
     pub(super) name_of_sum: &'static str,
     /// Whether there are a mean and a bias.
     centered: bool,
