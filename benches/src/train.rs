@@ -264,8 +264,9 @@ pub(crate) fn kernels(step: &Step, device: Device) -> anyhow::Result<String> {
         one()?;
         Ok(device.synchronize()?)
     })?;
-    let averages = profile.key_averages(GroupBy::Kernel);
-    Ok(format!("{}\n{}", averages.table(SortBy::DeviceTotal, 80), profile.summary()))
+    let table = |by, rows| profile.key_averages(by).table(SortBy::DeviceTotal, rows);
+    let (kernels, inputs) = (table(GroupBy::Kernel, 80), table(GroupBy::KernelAndInputs, 80));
+    Ok(format!("{kernels}\n{inputs}\n{}", profile.summary()))
 }
 
 #[cfg(test)]

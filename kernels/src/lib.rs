@@ -65,6 +65,7 @@ pub mod softmax;
 pub mod sort;
 pub mod special;
 pub mod tiles;
+pub mod split_k;
 pub mod triangle;
 pub mod unique;
 pub mod unordered;
@@ -123,6 +124,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         segments::KERNELS,
         unique::KERNELS,
         unordered::KERNELS,
+        split_k::KERNELS,
         triangle::KERNELS,
         cross::KERNELS,
         product::KERNELS,

@@ -7,6 +7,7 @@ use genesis_kernel::kernel::LaunchOptions;
 use genesis_kernel::knobs;
 use genesis_kernel::runtime::Arg;
 use genesis_kernel::tuning::products::{CPU_TILE, F8Sums, Product, Tile};
+use genesis_kernel::tuning::split_k::SplitK;
 
 /// The product of a problem, whose sizes are batch, M, N and K.
 fn product<'a>(problem: &Problem<'a>, precision: DotPrecision, is_fed_by_tma: bool) -> Product<'a> {
@@ -74,6 +75,12 @@ fn launched(tile: Option<Tile>, on_cpu: [usize; 3]) -> ([usize; 3], LaunchOption
 pub(crate) fn tile(problem: &Problem<'_>, precision: DotPrecision) -> ([usize; 3], LaunchOptions) {
     let product = product(problem, precision, is_fed_by_tma(problem, precision));
     launched(product.tile(), product.cpu_tile())
+}
+
+/// How a product of 16-bit floats is cut by [`mod@crate::split_k`], where that is faster than whole tiles.
+pub fn split_k(problem: &Problem<'_>) -> Option<(Tile, SplitK)> {
+    let precision = DotPrecision::Ieee;
+    product(problem, precision, is_fed_by_tma(problem, precision)).split_k()
 }
 
 /// The same of 8-bit floats.

@@ -170,6 +170,7 @@ mod skipped;
 mod special;
 mod stream_norms;
 /// Kernels a thousand times, bit for bit.
+mod split_k;
 mod stress;
 /// Tokenizers and chat templates, against transformers.
 mod text;

@@ -26,7 +26,7 @@ struct Product {
 type Tile = ([i64; 3], Option<u32>);
 
 /// Numbers from -1 to 1 that a bf16 holds, the same in every run.
-fn draw(n: usize, seed: u64) -> Vec<bf16> {
+pub(crate) fn draw(n: usize, seed: u64) -> Vec<bf16> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

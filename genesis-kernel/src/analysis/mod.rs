@@ -8,5 +8,5 @@ pub mod range;
 
 pub use axis::{AxisAnalysis, AxisInfo, Run};
 pub use constant::{base, is_constant};
-pub use persistent::is_persistent;
+pub use persistent::{is_persistent, is_share_of_grid};
 pub use range::{Range, Ranges};

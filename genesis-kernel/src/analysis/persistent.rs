@@ -9,15 +9,8 @@ use crate::ir::{Func, Op, OpKind, Value};
 /// Whether the grid may be cut along axis 0.
 pub fn is_persistent(func: &Func) -> bool {
     let walk = func.walk();
-    let asks = |value: Value, kind: &OpKind| {
-        func.def_op(value).is_some_and(|op| func.op(op).kind == *kind)
-    };
-    let is_share = |op: Op| {
-        let data = func.op(op);
-        matches!(data.kind, OpKind::For(_))
-            && asks(data.operands[0], &OpKind::ProgramId(0))
-            && asks(data.operands[2], &OpKind::NumPrograms(0))
-    };
+    let asks = |value: Value, kind: &OpKind| asks(func, value, kind);
+    let is_share = |op: Op| is_share_of_grid(func, op);
     let uses_grid = |op: Op| {
         let is_grid =
             |&v: &Value| asks(v, &OpKind::ProgramId(0)) || asks(v, &OpKind::NumPrograms(0));
@@ -26,6 +19,19 @@ pub fn is_persistent(func: &Func) -> bool {
         others.iter().any(is_grid) || (is_share(op) && is_grid(&operands[1]))
     };
     walk.iter().any(|&op| is_share(op)) && !walk.iter().any(|&op| uses_grid(op))
+}
+
+/// Whether an op is a loop from the program's number in steps of the number of programs: each iteration is a point of the
+/// grid.
+pub fn is_share_of_grid(func: &Func, op: Op) -> bool {
+    let data = func.op(op);
+    matches!(data.kind, OpKind::For(_))
+        && asks(func, data.operands[0], &OpKind::ProgramId(0))
+        && asks(func, data.operands[2], &OpKind::NumPrograms(0))
+}
+
+fn asks(func: &Func, value: Value, kind: &OpKind) -> bool {
+    func.def_op(value).is_some_and(|op| func.op(op).kind == *kind)
 }
 
 #[cfg(test)]

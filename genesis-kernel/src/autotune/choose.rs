@@ -234,7 +234,7 @@ fn hash(device: Device, dtypes: &[DType], sizes: &[i64], forms: u64) -> u64 {
 }
 
 /// The machine of a stream, looked at once.
-fn machine(stream: &Stream) -> Result<&'static Machine, Error> {
+pub fn machine(stream: &Stream) -> Result<&'static Machine, Error> {
     static MACHINES: [OnceLock<Result<Machine, Error>>; 65] = [const { OnceLock::new() }; 65];
     let device = stream.device();
     let slot = match device {

@@ -40,6 +40,7 @@ pub use crate::configs::{
 #[doc(hidden)]
 pub use crate::configs::{Dims, bucket, constant, count, with};
 pub use crate::tuning::{Machine, Unit, Work};
+pub use choose::machine;
 pub use contest::Contest;
 pub use example::{Example, Order};
 pub use search::{Outcome, Plan, Progress, search};

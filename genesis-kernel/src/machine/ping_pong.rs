@@ -1,7 +1,8 @@
 //! Ping-pong schedules: each warpgroup issues its MMAs while the other computes.
 //!
-//! **Over tiles**, two consumers alternate: see [`crate::layout::ping_pong`]. A consumer waits for its tile, and says that its
-//! main loop has ended; in a tile of the other one it only advances the pipeline state.
+//! **Over tiles**, two consumers alternate: see [`crate::layout::ping_pong`]. A consumer waits for its turn ahead of its main
+//! loop, and says that it has ended; in a tile of the other one it only advances the pipeline state. What stands ahead of the
+//! main loop, such as loads of the tile that is added to, runs beside the other one's, like the epilogue.
 //!
 //! **In a main loop with two MMAs**, the warpgroups of a tile issue their MMAs in order. Without it all warpgroups would
 //! multiply at one time and compute (softmax) at another. A warpgroup waits at an order barrier before it issues the first
@@ -53,7 +54,7 @@ fn over_tiles(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory, shared: Op
         skip_loads(&producer, &mut block);
         block
     });
-    let last = last_reader(&lir.func, shared);
+    let [first, last] = main_loop(&lir.func, shared);
     for inst in &mut code.body {
         let Inst::For(inner) = inst else { continue };
         if inner.op != shared {
@@ -70,7 +71,9 @@ fn over_tiles(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory, shared: Op
             let at = at + 1 + inner.body[at + 1..].iter().take_while(after).count();
             inner.body.insert(at, Inst::PassTile);
         }
-        inner.body.insert(0, Inst::AwaitTile);
+        let begins = |inst: &Inst| inst.op() == Some(first);
+        let at = inner.body.iter().position(begins).unwrap_or(0);
+        inner.body.insert(at, Inst::AwaitTile);
         inner.other = skipped;
         return;
     }
@@ -84,15 +87,15 @@ fn loop_body(block: &Block, op: Op) -> Option<Block> {
     })
 }
 
-/// The op of a loop's body that ends the main loop: after it no stage is read.
-fn last_reader(func: &Func, shared: Op) -> Op {
+/// The ops of a loop's body that begin and end the main loop: no stage is read outside of them.
+fn main_loop(func: &Func, shared: Op) -> [Op; 2] {
     let body = &func.region(func.op(shared).regions[0]).ops;
     let is_load = |op: Op| matches!(func.op(op).kind, OpKind::TmaLoad(_));
     let loads = |&op: &Op| {
         let mut inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));
         is_load(op) || inside.any(is_load)
     };
-    body.iter().copied().rfind(loads).unwrap_or(shared)
+    [body.iter().copied().find(loads), body.iter().copied().rfind(loads)].map(|op| op.unwrap_or(shared))
 }
 
 /// Marks the first MMA of a pair, before which a warpgroup waits for its turn, and the last, after which it passes it on.

@@ -2,7 +2,7 @@
 //!
 //! A load of a view in a loop that only a `dot` uses, or that its left operand is computed from, becomes a `tma_load`: its tile goes to a slot of
 //! a ring in shared memory and never to registers, and the `dot` reads it there. A store of what such
-//! a `dot` made becomes a `tma_store`. What the copy engine asks of a view is known by its
+//! a `dot` made becomes a `tma_store`, where nothing reads the view later. What the copy engine asks of a view is known by its
 //! parameter's promises, and that a tile starts at a multiple of 16 bytes along the contiguous axis by
 //! the coordinate's divisor; where one is missing, the loads stay what they are.
 //!
@@ -19,6 +19,7 @@
 
 mod lines;
 mod operand;
+mod order;
 mod plan;
 mod registers;
 mod source;

@@ -49,6 +49,7 @@ pub mod registers;
 pub mod rows;
 pub mod shared;
 pub mod sorting;
+pub mod split_k;
 pub mod warps;
 pub mod windows;
 

@@ -158,7 +158,7 @@ impl Product<'_> {
     }
 
     /// An extent of a matrix, at least 1.
-    fn extent(&self, index: usize) -> usize {
+    pub(super) fn extent(&self, index: usize) -> usize {
         self.sizes[index].max(1) as usize
     }
 
@@ -188,6 +188,11 @@ impl Product<'_> {
     }
 
     fn tile_fed_by_tma(&self) -> Option<Tile> {
+        self.fastest(&self.tiles_fed_by_tma(), |tile| self.work_fed_by_tma(tile))
+    }
+
+    /// The tiles for MMAs that read what TMA brings.
+    pub(super) fn tiles_fed_by_tma(&self) -> Vec<Tile> {
         let bytes = self.dtype.bytes();
         // Tiles of a ping-pong schedule are smaller, and so load more.
         // With tf32 they are slower: 0.83 of cuBLAS at 4096, where the others reach 0.94.
@@ -197,12 +202,14 @@ impl Product<'_> {
         };
         let tiles = FED_BY_TMA.iter().filter(|tile| suits(tile) || !tile.is_ping_pong());
         let in_elements = |tile: &Tile| Tile { k: tile.k * TMA_ROW_BYTES / bytes, ..*tile };
-        let tiles: Vec<Tile> = tiles.map(in_elements).collect();
-        self.fastest(&tiles, |tile| {
-            let work = self.work(tile, SPARE_BYTES);
-            let num_warps = tile.warps + PRODUCER_WARPS;
-            Work { num_warps, flops: work.flops + self.idle_flops(tile), ..work }
-        })
+        tiles.map(in_elements).collect()
+    }
+
+    /// What the product in tiles that TMA brings does, epilogues in which nothing is multiplied included.
+    pub(super) fn work_fed_by_tma(&self, tile: &Tile) -> Work {
+        let work = self.work(tile, SPARE_BYTES);
+        let num_warps = tile.warps + PRODUCER_WARPS;
+        Work { num_warps, flops: work.flops + self.idle_flops(tile), ..work }
     }
 
     /// The same of 8-bit floats.
@@ -225,7 +232,7 @@ impl Product<'_> {
     }
 
     /// What tensor cores could do during the epilogue of a tile.
-    fn idle_flops(&self, tile: &Tile) -> f64 {
+    pub(super) fn idle_flops(&self, tile: &Tile) -> f64 {
         if tile.is_ping_pong() {
             return 0.0;
         }
@@ -319,7 +326,7 @@ fn is_full(stages: u32, fits: impl Fn(u32) -> bool) -> bool {
 
 impl Tile {
     /// Accumulators of a thread.
-    fn accumulators(&self) -> usize {
+    pub(super) fn accumulators(&self) -> usize {
         self.m * self.n / (WARP_THREADS * self.warps) as usize
     }
 

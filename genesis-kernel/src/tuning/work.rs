@@ -43,12 +43,17 @@ impl Work {
     /// The time that the model expects, in microseconds.
     pub fn estimate_us(&self, machine: &Machine) -> f64 {
         let sms = f64::from(machine.multiprocessors.max(1));
+        let resident = f64::from(self.resident(machine)).min((self.programs / sms).ceil()).max(1.0);
+        let waves = (self.programs / (sms * resident)).ceil();
+        self.us_of_waves(machine, waves * resident)
+    }
+
+    /// The time of so many programs one after the other on each multiprocessor, of which the last may be a part.
+    pub fn us_of_waves(&self, machine: &Machine, waves: f64) -> f64 {
         let compute = self.flops / machine.flops_per_clock(self.unit);
         let loads = self.bytes / machine.cache_bytes_per_clock;
         let cycles = compute.max(loads) + 0.1 * compute.min(loads);
-        let resident = f64::from(self.resident(machine)).min((self.programs / sms).ceil()).max(1.0);
-        let waves = (self.programs / (sms * resident)).ceil();
-        let on_chip = waves * resident * cycles / machine.clocks_per_us;
+        let on_chip = waves * cycles / machine.clocks_per_us;
         let memory = self.memory_us(machine) / MEMORY_SHARE;
         on_chip.max(memory) + 0.1 * on_chip.min(memory) + CONSTANT_US
     }

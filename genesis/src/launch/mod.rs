@@ -28,6 +28,7 @@ pub(crate) mod quantized_tiles;
 mod reduce;
 pub(crate) mod select_cpu;
 mod start;
+mod split_k;
 mod upright;
 pub(crate) mod window;
 mod window_cpu;
@@ -49,6 +50,7 @@ pub(crate) use self::reduce::{
 };
 pub(crate) use self::start::launch_as;
 use self::start::{launch, launch_with};
+use self::split_k::Uncut;
 use self::upright::{across, or_copy, upright_copies, upright_rows, views_of};
 use crate::dispatch::capture;
 use crate::dispatch::trace;
@@ -436,9 +438,20 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
         (false, true) => (&kernels::matmul::matmul::KERNEL, &dtypes[..]),
         (false, false) => (&kernels::matmul::matmul_wide::KERNEL, &dtypes[..]),
     };
+    let uncut = Uncut { kernel, args: &args, dtypes, sizes: sizes_of(a, c), adds: false };
+    if !tf32 && let Some(cut) = split_k::cut(c, &uncut)? {
+        return split_k::run(c, &uncut, cut);
+    }
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; the result is fresh.
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
+}
+
+/// Batch, M, N and K of a product as its kernel sees them.
+fn sizes_of(a: &Tensor, c: &Tensor) -> [usize; 4] {
+    let [batch, m, n] = [0, 1, 2].map(|axis| c.shape()[axis]);
+    let (m, n) = if is_swapped(c) { (n, m) } else { (m, n) };
+    [batch, m, n, a.shape()[2]]
 }
 
 /// `c += a b` over the last two axes of tensors of rank 3, by the kernel; `c` is as wide as the operands, or as their sums.
@@ -454,6 +467,10 @@ pub(crate) fn matmul_add(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Resu
         (false, true) => (&kernels::matmul::matmul_add::KERNEL, &dtypes[..]),
         (false, false) => (&kernels::matmul::matmul_add_wide::KERNEL, &dtypes[..]),
     };
+    let uncut = Uncut { kernel, args: &args, dtypes, sizes: sizes_of(a, c), adds: true };
+    if !tf32 && let Some(cut) = split_k::cut(c, &uncut)? {
+        return split_k::run(c, &uncut, cut);
+    }
     // SAFETY: as in `matmul`; what is added to is read and written by one program an element.
     Ok(unsafe { kernel.launch_tuned(&c.device().stream(), dtypes, &args) }?)
 }

@@ -22,6 +22,8 @@ pub enum GroupBy {
     Module,
     /// The kernel.
     Kernel,
+    /// The kernel and the op that launched it, and dtypes and shapes of the op's inputs, where they were recorded.
+    KernelAndInputs,
 }
 
 /// Totals of one group of events.
@@ -142,17 +144,28 @@ pub(super) fn group(
     wall_ms: f64,
 ) -> Averages {
     let rows = match group_by {
-        GroupBy::Kernel => kernels(trace, peaks),
+        GroupBy::Kernel => kernels(trace, peaks, |launch| (launch.kernel.to_owned(), String::new())),
+        GroupBy::KernelAndInputs => {
+            let ranges: BTreeMap<u64, &Range> =
+                trace.ranges.iter().map(|range| (range.id, range)).collect();
+            kernels(trace, peaks, |launch| kernel_and_inputs(launch, ranges.get(&launch.range)))
+        }
         _ => Groups::new(trace, group_by).fill(trace, peaks),
     };
     Averages { rows, wall_ms, dropped: trace.dropped }
 }
 
-fn kernels(trace: &Trace, peaks: &BTreeMap<Device, Peaks>) -> Vec<Row> {
-    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+/// A row for each name and inputs that launches have.
+fn kernels(
+    trace: &Trace,
+    peaks: &BTreeMap<Device, Peaks>,
+    key: impl Fn(&Launch) -> (String, String),
+) -> Vec<Row> {
+    let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for launch in &trace.launches {
-        let row = rows.entry(launch.kernel).or_default();
-        row.name = launch.kernel.to_owned();
+        let (name, inputs) = key(launch);
+        let row = rows.entry((name.clone(), inputs.clone())).or_default();
+        (row.name, row.inputs) = (name, inputs);
         row.calls += 1;
         row.host_total_ns += launch.end_ns - launch.start_ns;
         row.host_self_ns = row.host_total_ns;
@@ -160,6 +173,13 @@ fn kernels(trace: &Trace, peaks: &BTreeMap<Device, Peaks>) -> Vec<Row> {
         row.device_total_ns = row.device_self_ns;
     }
     rows.into_values().collect()
+}
+
+/// A kernel with the op that launched it, and that op's inputs.
+fn kernel_and_inputs(launch: &Launch, range: Option<&&Range>) -> (String, String) {
+    let Some(range) = range else { return (launch.kernel.to_owned(), String::new()) };
+    let name = format!("{} in {}", launch.kernel, name_of(range));
+    (name, range.inputs.clone().unwrap_or_default())
 }
 
 /// Ranges by number, and the row that each counts for.
@@ -240,7 +260,9 @@ impl<'t> Groups<'t> {
 
 fn key(range: &Range, group_by: GroupBy) -> (String, String) {
     match group_by {
-        GroupBy::Name | GroupBy::Kernel => (name_of(range), String::new()),
+        GroupBy::Name | GroupBy::Kernel | GroupBy::KernelAndInputs => {
+            (name_of(range), String::new())
+        }
         GroupBy::NameAndInputs => (name_of(range), range.inputs.clone().unwrap_or_default()),
         GroupBy::Module => {
             let module = range.module.as_deref().unwrap_or("(outside of layers)");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::Line;
 use super::operand::{Operand, RESIDENT, operand, resident};
+use super::order;
 use super::registers::computed;
 use super::source::{GRANULE, Source, View, through};
 use crate::analysis::axis::AxisAnalysis;
@@ -450,7 +451,7 @@ fn made_by(func: &Func, products: &[Product]) -> Vec<bool> {
 /// The tile of rank 2 that a store writes and the map that does it.
 fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Value, TensorMap)> {
     let data = func.op(op);
-    let view = View::of(func, data.operands[0]).filter(|_| is_only_access(func, op))?;
+    let view = View::of(func, data.operands[0]).filter(|_| order::allows_copy(func, op))?;
     let mut chain = Vec::new();
     let mut tile = data.operands[1];
     while func.tile(tile).shape.rank() != 2 {
@@ -472,16 +473,4 @@ fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Va
     let block: Vec<u32> =
         axes.iter().map(|&axis| if axis == Some(0) { PANEL_ROWS } else { 1 }).collect();
     fits.then(|| view.map(&block, PANEL_ROW_BYTES, &[])).flatten().map(|map| (tile, map))
-}
-
-/// Whether nothing else in the function reads or writes the view that a store writes: the copy
-/// engine keeps no order with other accesses.
-fn is_only_access(func: &Func, store: Op) -> bool {
-    let view = func.op(store).operands[0];
-    let asks = |kind: &OpKind| matches!(kind, OpKind::ViewDim(_) | OpKind::ViewStride(_));
-    let others = func.walk().into_iter().filter(|&op| op != store);
-    others.into_iter().all(|op| {
-        let data = func.op(op);
-        asks(&data.kind) || !data.operands.contains(&view)
-    })
 }
