@@ -57,6 +57,30 @@ impl Parameter {
         Parameter { tensor, shard: None }
     }
 
+    /// Copies of parameters that differ in their first extent alone, each beginning in memory where the one before ends, so
+    /// that [`Tensor::joined`] is all of them. Those that are trained are leaves again. None where only some are, or dtypes
+    /// differ.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub(crate) fn packed(parts: &[&Parameter]) -> Result<Option<Vec<Parameter>>> {
+        let Some(first) = parts.first() else { return Ok(None) };
+        let (dtype, is_trained) = (first.dtype(), first.requires_grad());
+        if parts.iter().any(|part| (part.dtype(), part.requires_grad()) != (dtype, is_trained)) {
+            return Ok(None);
+        }
+        let tensors: Vec<&Tensor> = parts.iter().map(|part| part.tensor()).collect();
+        let packed = match is_trained {
+            true => Tensor::pack_apart(&tensors)?,
+            false => Tensor::pack(&tensors)?,
+        };
+        let packed = packed.into_iter().zip(parts).map(|(packed, part)| {
+            let tensor = packed.requires_grad_(is_trained)?;
+            Ok(Parameter { tensor, shard: part.shard.clone() })
+        });
+        packed.collect::<Result<_>>().map(Some)
+    }
+
     /// The same parameter, known to be a part of a larger one.
     pub(crate) fn with_shard(self, shard: Shard) -> Parameter {
         Parameter { shard: Some(Arc::new(shard)), ..self }

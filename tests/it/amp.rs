@@ -95,6 +95,43 @@ fn gradients_have_the_dtype_of_what_they_are_of() -> Result<()> {
     Ok(())
 }
 
+/// The sums of a weight's gradient are in f32, and no rounding to the 16 bits of the product is in between.
+#[test]
+fn gradients_of_weights_are_sums_as_they_are() -> Result<()> {
+    const ROWS: usize = 257;
+    for half in [DType::BF16, DType::F16] {
+        let leaf = |shape: &[usize]| Tensor::ones(shape, (DType::F32, CPU))?.requires_grad_(true);
+        let x = Tensor::full(&[ROWS, 3], 1.0 + 1.0 / 64.0, (DType::F32, CPU))?;
+        type Product = fn(&Tensor, &Tensor) -> Result<Tensor>;
+        let products: [(&[usize], Product); 6] = [
+            (&[3, 2], |x, w| x.matmul(w)),
+            (&[2, 3], |x, w| x.matmul(&w.t()?)),
+            (&[2, 3], |x, w| w.matmul(&x.t()?)),
+            (&[3, 2], |x, w| x.matmul_bias(w, &Tensor::zeros(&[2], (w.dtype(), CPU))?)),
+            (&[3, 2], |x, w| x.reshape(&[1, ROWS, 3])?.matmul(w)),
+            // Cast by hand, and used twice.
+            (&[3, 2], |x, w| {
+                let half = autocast_dtype(CPU).expect("it is in a region");
+                let (x, w) = (x.to_dtype(half)?, w.to_dtype(half)?);
+                let first = x.narrow(0, 0, 1)?;
+                Tensor::cat(&[&first.matmul(&w)?, &x.narrow(0, 1, ROWS - 1)?.matmul(&w)?], 0)
+            }),
+        ];
+        for (number, (shape, product)) in products.into_iter().enumerate() {
+            let w = leaf(shape)?;
+            let y = autocast(half, || product(&x, &w))?;
+            assert_ne!(y.dtype(), DType::F32);
+            y.to_dtype(DType::F32)?.sum()?.backward()?;
+            let sum = (ROWS as f32) * (1.0 + 1.0 / 64.0);
+            assert_eq!(sum, 261.015_63, "more digits than 16 bits have");
+            let grad = w.grad().expect("w requires a gradient");
+            assert_eq!(grad.dtype(), DType::F32);
+            assert_eq!(grad.to_vec::<f32>()?, [sum; 6], "product {number} in {half}");
+        }
+    }
+    Ok(())
+}
+
 fn square(values: &[f32]) -> Result<Tensor> {
     Tensor::from_slice_on(values, &[2, 2], CPU)
 }

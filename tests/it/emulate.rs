@@ -60,7 +60,7 @@ impl Shape {
             (_, "slots", _) => &[3],
             ("rotate_and_cache" | "paged_decode", "inv_freq", _) => &[16],
             // A gate beside each element.
-            ("gated", "x", _) => &[48, 288],
+            ("gated", "x", _) | ("gated_bwd", "x" | "dx", _) => &[48, 288],
             // Two halves of four groups of 32, of which a byte of codes has an element each.
             ("quantized_rows", "x", _) => &[48, 2, 4, 32],
             ("quantized_rows", "codes", _) => &[144, 4, 32],

@@ -79,7 +79,7 @@ fn rows() -> Vec<Row> {
             x[0].batch_norm(Some(&x[1]), Some(&x[2]), &stats)
         }),
         row("glu", &[&[8, 64]], [1, 2], |x| x[0].glu(-1)),
-        row("gated", &[&[8, 64]], [1, 2], |x| x[0].gated(Gate::Silu)),
+        row("gated", &[&[8, 64]], [1, 1], |x| x[0].gated(Gate::Silu)),
         row("gated across rows", &[&[64, 48]], [1, 0], |x| x[0].t()?.gated(Gate::GeluTanh)),
         row("parts of a tensor", &[&[6, 48]], [2, 2], |x| {
             let parts = x[0].chunk(3, 1)?;

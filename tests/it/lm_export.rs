@@ -45,7 +45,8 @@ fn made(config: &Map<String, Value>) -> Result<(Arc<dyn CausalLm>, ModelConfig)>
 
 fn read(path: &Path, trainable: bool) -> Result<Arc<dyn CausalLm>> {
     let (dtype, weights) = (Some(DType::F32), WeightForm::Whole);
-    Ok(load(path, &LoadOptions { dtype, device: Device::Cpu, trainable, weights })?.model)
+    let options = LoadOptions { dtype, trainable, weights, ..LoadOptions::default() };
+    Ok(load(path, &LoadOptions { device: Device::Cpu, ..options })?.model)
 }
 
 #[test]

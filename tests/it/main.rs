@@ -73,6 +73,8 @@ mod lm_dora;
 /// GGUF files of models and tokenizers.
 mod lm_export;
 mod lm_gradients;
+/// Products of the same inputs as one in training.
+mod lm_joined;
 /// What memory a step takes.
 mod lm_keeping;
 mod lm_memory;

@@ -94,4 +94,8 @@ impl Op for Known {
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(dy.to_dtype(self.from)?)])
     }
+
+    fn converts_from(&self) -> Option<DType> {
+        Some(self.from)
+    }
 }

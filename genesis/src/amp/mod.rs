@@ -3,7 +3,8 @@
 //!
 //! Weights stay in f32. Inside [`autocast`] the ops that tensor cores speed up take their operands in
 //! bf16 or f16, those that need range or digits take them in f32, and the others take them as they come;
-//! which is which is a table, [`OPS`]. Gradients arrive in the dtype of what they are of.
+//! which is which is a table, [`OPS`]. Gradients arrive in the dtype of what they are of: that of a weight in f32 is the sums
+//! of its product, which are in f32, and was never rounded to 16 bits.
 //!
 //! ```
 //! use genesis::amp::autocast;

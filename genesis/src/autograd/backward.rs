@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::sync::Arc;
 
+use genesis_kernel::ir::DType;
 use genesis_kernel::trace;
 
 use super::hook_list::Accumulate;
@@ -221,13 +222,22 @@ impl Walk {
                     continue;
                 }
             }
-            let saved = node.unpack(self.keep, wanted)?;
+            let mut saved = node.unpack(self.keep, wanted)?;
             if let Some(place) = place_of(&node) {
                 let dy = dys.as_mut().first_mut().and_then(Option::take);
                 self.send_part(&node.edges, dy, place)?;
                 continue;
             }
+            if let Some(rows) = rows_of(&node)
+                && let Some(dy) = dys.as_mut().first_mut().and_then(Option::take)
+            {
+                drop(saved);
+                let grads = cut(dy, rows)?.into_iter().map(Some).collect();
+                self.send(&node.edges, grads)?;
+                continue;
+            }
             let onto = self.so_far(&node, &saved.wanted);
+            saved.wide = self.wide(&node);
             let grads = {
                 let op = node.op();
                 let _op = trace::backward(op.label());
@@ -327,6 +337,23 @@ impl Walk {
         }
     }
 
+    /// Which gradients a node may give in the dtype that its inputs were converted from, in place of one that is converted
+    /// back: nobody looks at what is between.
+    fn wide(&self, node: &Node) -> Vec<Option<DType>> {
+        if is_looked_at() {
+            return Vec::new();
+        }
+        let of = |(input, edge): (usize, &Option<Edge>)| match edge {
+            Some(Edge::Node(from, _)) if node.op().widens(input) => {
+                let is_free = from.hooks().is_none()
+                    && self.targets.as_ref().is_none_or(|targets| !targets.has_node(from));
+                from.op().converts_from().filter(|_| is_free)
+            }
+            _ => None,
+        };
+        node.edges.iter().enumerate().map(of).collect()
+    }
+
     fn enqueue(&mut self, node: &Arc<Node>, slot: u32, dy: Tensor) -> Result<()> {
         let pending = self.queue.entry(node.sequence).or_insert_with(|| Pending::of(node));
         add_to(&mut pending.dys.as_mut()[slot as usize], dy)
@@ -386,6 +413,22 @@ fn is_looked_at() -> bool {
 /// Where a node's gradient lies in that of its input, if it is a slice of it: nobody differentiates or looks at it.
 fn place_of(node: &Node) -> Option<Place> {
     if is_looked_at() { None } else { node.op().place() }
+}
+
+/// Along how much of its first axis each input of a node lies in the result, if its backward cuts `dy`: nobody
+/// differentiates or looks at it.
+fn rows_of(node: &Node) -> Option<&[usize]> {
+    if is_looked_at() { None } else { node.op().rows() }
+}
+
+/// The parts of a gradient along its first axis, each of which nothing else writes: in its memory, where no one else has
+/// that.
+fn cut(dy: Tensor, rows: &[usize]) -> Result<Vec<Tensor>> {
+    // A view keeps the tensor that it is of, which no one else may have.
+    let own = dy.detach();
+    drop(dy);
+    let own = if own.is_sole_owner() && own.is_contiguous() { own } else { own.copy()? };
+    own.apart(rows)
 }
 
 fn is_hooked_leaf(edge: &Edge) -> bool {
@@ -476,6 +519,10 @@ impl Targets {
 
     fn has_leaf(&self, meta: &Arc<GradMeta>) -> bool {
         self.edges.iter().any(|edge| matches!(edge, Edge::Leaf(own) if Arc::ptr_eq(own, meta)))
+    }
+
+    fn has_node(&self, node: &Arc<Node>) -> bool {
+        self.edges.iter().any(|edge| matches!(edge, Edge::Node(own, _) if Arc::ptr_eq(own, node)))
     }
 
     fn leads(&self, edge: &Edge) -> bool {

@@ -1,5 +1,7 @@
 //! What a differentiable operation is: how it computes its result, and where gradients go.
 
+use genesis_kernel::ir::DType;
+
 use super::parts::Place;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -46,6 +48,27 @@ pub trait Op: Send + Sync + 'static {
         None
     }
 
+    /// Of an op whose result is its inputs one after the other along the first axis, none of them copied: how much of that
+    /// axis each is. Their gradients are parts of `dy`, which lie in its memory where nobody else has that.
+    #[doc(hidden)]
+    fn rows(&self) -> Option<&[usize]> {
+        None
+    }
+
+    /// Of a conversion: the dtype of its one input, in which `dy` may come too.
+    #[doc(hidden)]
+    fn converts_from(&self) -> Option<DType> {
+        None
+    }
+
+    /// Whether [`backward`](Op::backward) can give the gradient of an input in the dtype that it is summed in, where
+    /// [`SavedTensors::wide`] asks for that.
+    #[doc(hidden)]
+    fn widens(&self, input: usize) -> bool {
+        let _ = input;
+        false
+    }
+
     /// The input whose gradient [`backward_onto`](Op::backward_onto) adds to one that came another way, in the launch that
     /// computes it; none where an op does not.
     #[doc(hidden)]
@@ -79,6 +102,8 @@ pub struct SavedTensors {
     pub(super) output: Option<Tensor>,
     /// Whether each input wants a gradient.
     pub wanted: Vec<bool>,
+    /// In which dtype each input's gradient is welcome beside the input's own; empty where none is.
+    pub(super) wide: Vec<Option<DType>>,
 }
 
 impl SavedTensors {
@@ -88,7 +113,14 @@ impl SavedTensors {
             inputs: inputs.iter().map(|&input| Some(input.clone())).collect(),
             output: Some(output.clone()),
             wanted: vec![true; inputs.len()],
+            wide: Vec::new(),
         }
+    }
+
+    /// The dtype in which the gradient of an input is better given than in the input's: that of the sums behind it, where
+    /// the input was converted from that.
+    pub(crate) fn wide(&self, index: usize) -> Option<DType> {
+        self.wide.get(index).copied().flatten()
     }
 
     /// Input number `index`, which the op asked to save.
@@ -128,7 +160,7 @@ impl Kinds {
         let mut take = |is: bool| if is { next.next() } else { None };
         let inputs = self.inputs.iter().map(|&is| take(is)).collect();
         let output = take(self.output);
-        SavedTensors { inputs, output, wanted: self.wanted.clone() }
+        SavedTensors { inputs, output, wanted: self.wanted.clone(), wide: Vec::new() }
     }
 }
 
@@ -147,6 +179,22 @@ pub(crate) trait Backward: Send + Sync {
     /// See [`Op::place`].
     fn place(&self) -> Option<Place> {
         None
+    }
+
+    /// See [`Op::rows`].
+    fn rows(&self) -> Option<&[usize]> {
+        None
+    }
+
+    /// See [`Op::converts_from`].
+    fn converts_from(&self) -> Option<DType> {
+        None
+    }
+
+    /// See [`Op::widens`].
+    fn widens(&self, input: usize) -> bool {
+        let _ = input;
+        false
     }
 
     /// See [`Op::adds_to`].
@@ -213,5 +261,17 @@ impl<O: Op> Backward for Single<O> {
 
     fn place(&self) -> Option<Place> {
         self.0.place()
+    }
+
+    fn rows(&self) -> Option<&[usize]> {
+        self.0.rows()
+    }
+
+    fn converts_from(&self) -> Option<DType> {
+        self.0.converts_from()
+    }
+
+    fn widens(&self, input: usize) -> bool {
+        self.0.widens(input)
     }
 }

@@ -404,7 +404,7 @@ fn unpack(
     let unpack =
         |saved: &Option<Saved>| saved.as_ref().map(|saved| saved.unpack(node, keep)).transpose();
     let inputs = parts.inputs.iter().map(unpack).collect::<Result<_>>()?;
-    Ok(SavedTensors { inputs, output: unpack(&parts.output)?, wanted })
+    Ok(SavedTensors { inputs, output: unpack(&parts.output)?, wanted, wide: Vec::new() })
 }
 
 /// A lock whose data is whole even if a thread panicked while holding it.

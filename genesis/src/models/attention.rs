@@ -195,7 +195,7 @@ impl SelfAttention {
             let [q, k, v] = parts.map(|part| heads(part.forward(&x)?));
             return Ok([q?, k?, v?]);
         }
-        let Some(joined) = Projection::joined(&parts) else {
+        let Some(joined) = Projection::joined(&parts)? else {
             let x = x.tensor()?;
             let [q, k, v] = parts.map(|part| heads(part.forward(x)?));
             return Ok([q?, k?, v?]);

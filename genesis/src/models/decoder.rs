@@ -42,7 +42,7 @@ pub trait Block: Module {
         None
     }
 
-    /// Lays weights out for generation, see [`CausalLm::pack`].
+    /// Lays weights out, see [`CausalLm::pack`].
     ///
     /// # Errors
     /// If memory runs out.

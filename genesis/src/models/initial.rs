@@ -62,6 +62,9 @@ pub fn initialize(config: &Map<String, Value>, options: &LoadOptions) -> Result<
     }
     replace(&mut *model, &all);
     model.requires_grad_(options.trainable)?;
+    if !options.apart {
+        model.pack()?;
+    }
     let config = ModelConfig::of(model_type, dtype, config.clone(), Map::new());
     Ok(Loaded { model: model.into(), config })
 }

@@ -37,6 +37,9 @@ pub struct LoadOptions {
     pub trainable: bool,
     /// What products are computed from.
     pub weights: WeightForm,
+    /// Whether products of the same inputs stay apart, as those of a model are whose parameters are cut into parts: their
+    /// gradients have other bits than those of one product.
+    pub apart: bool,
 }
 
 /// A language model, and what its files say besides.
@@ -90,8 +93,10 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
     let files = Files::open(path.as_ref())?;
     let (build, base) = architecture(&files.settings)?;
     let (mut model, config) = files.model(base, options, build, |model| &mut **model)?;
-    if !options.trainable {
+    if !options.apart {
         model.pack()?;
+    }
+    if !options.trainable {
         keep(&*model)?;
     }
     Ok(Loaded { model: model.into(), config })

@@ -75,7 +75,7 @@ impl GatedMlp {
             let x = parallel.enter(x.tensor()?)?;
             return self.opened(&self.gate_proj.forward(&x)?, &self.up_proj.forward(&x)?);
         }
-        let joined = Projection::joined(&[&self.gate_proj, &self.up_proj]);
+        let joined = Projection::joined(&[&self.gate_proj, &self.up_proj])?;
         if let Some((joined, gate)) = joined.zip(Gate::of(self.activation)) {
             if let Some(y) = joined.gated(x, gate)? {
                 return Ok(y);

@@ -148,8 +148,10 @@ pub trait CausalLm: Module {
     /// If a token or a position is out of range, or a launch fails.
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor>;
 
-    /// Lays weights out for generation: those of products of the same inputs one after the other, so that they are
-    /// one product. Names and values stay; [`load`] does it unless parameters are to be trained.
+    /// Lays weights out so that products of the same inputs are one: those of queries, keys and values one after the other,
+    /// and those of a gate and what it lets through. Names and values stay, and what is trained is trained part by part;
+    /// [`load`] and [`initialize`] do it. Where parts are moved, converted, adapted, cut or observed by themselves, or only
+    /// some are trained, they are products of their own again.
     ///
     /// # Errors
     /// If memory runs out.

@@ -122,36 +122,44 @@ impl Projection {
     }
 
     /// Whether the norm in front of products of the same inputs is divided behind them: they are one product, of
-    /// weights for which that is so.
+    /// frozen weights for which that is so.
     pub(super) fn defer_norms(parts: &[&Projection]) -> bool {
-        !is_grad_enabled() && Projection::joined(parts).is_some_and(|p| p.weight.defers_norms())
+        let is_inference = !is_grad_enabled() && parts.iter().all(|part| part.weight.is_frozen());
+        let defers = |joined: Projection| joined.weight.defers_norms();
+        is_inference && Projection::joined(parts).is_ok_and(|joined| joined.is_some_and(defers))
     }
 
-    /// Products of the same inputs as one, where [`Projection::pack`] laid their weights out; none where they lie
-    /// apart, a gradient is asked for, or somebody observes the single ones.
-    pub(super) fn joined(parts: &[&Projection]) -> Option<Projection> {
+    /// Products of the same inputs as one, where [`Projection::pack`] laid their weights and biases out; none where they lie
+    /// apart, some are trained and others not, or somebody observes the single ones. Gradients go to the parts.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub(super) fn joined(parts: &[&Projection]) -> Result<Option<Projection>> {
         if is_observed() {
-            return None;
+            return Ok(None);
         }
         let weights: Vec<&Weight> = parts.iter().map(|part| &part.weight).collect();
-        let weight = Weight::joined(&weights)?;
         let biases: Vec<&Tensor> = parts.iter().filter_map(|part| part.bias.as_deref()).collect();
-        let bias = match biases.is_empty() {
-            true => None,
-            false if biases.len() < parts.len() => return None,
-            false if biases.iter().any(|bias| bias.requires_grad()) => return None,
-            false => Some(Parameter::frozen(Tensor::adjacent(&biases)?)),
+        let bias = match biases.len() {
+            0 => None,
+            all if all == parts.len() => match Tensor::joined(&biases)? {
+                Some(bias) => Some(Parameter::shared(bias)),
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
         };
-        Some(Projection { weight, bias })
+        Ok(Weight::joined(&weights)?.map(|weight| Projection { weight, bias }))
     }
 
-    /// Lays the weights of products of the same inputs out one after the other, so that they are computed as one.
+    /// Lays weights and biases of products of the same inputs out one after the other, so that they are computed as one.
+    /// Those that are trained are leaves of their own again.
     pub(super) fn pack(parts: &mut [&mut Projection]) -> Result<()> {
-        let biases: Vec<&Tensor> = parts.iter().filter_map(|part| part.bias.as_deref()).collect();
-        if biases.len() == parts.len() {
-            let packed = Tensor::pack(&biases)?;
+        let biases: Vec<&Parameter> = parts.iter().filter_map(|part| part.bias.as_ref()).collect();
+        if biases.len() == parts.len()
+            && let Some(packed) = Parameter::packed(&biases)?
+        {
             for (part, packed) in parts.iter_mut().zip(packed) {
-                part.bias = Some(Parameter::frozen(packed));
+                part.bias = Some(packed);
             }
         }
         let mut weights: Vec<&mut Weight> = parts.iter_mut().map(|part| &mut part.weight).collect();

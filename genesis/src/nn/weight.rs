@@ -103,22 +103,36 @@ impl Weight {
     }
 
     /// Weights of the same inputs as one, `[sum of out, in]`, where [`Weight::pack`] laid them out; none where
-    /// they lie apart, or one asks for a gradient, which would go to a copy of it.
-    pub(crate) fn joined(parts: &[&Weight]) -> Option<Weight> {
+    /// they lie apart, or some of them ask for a gradient and others do not. The gradient goes to the parts.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub(crate) fn joined(parts: &[&Weight]) -> Result<Option<Weight>> {
         if let Some(parts) = all(parts, Weight::whole) {
-            let joined = Tensor::adjacent(&parts)?;
-            return Some(Weight::Whole(Parameter::frozen(joined)));
+            let joined = Tensor::joined(&parts)?;
+            return Ok(joined.map(|joined| Weight::Whole(Parameter::shared(joined))));
         }
-        QuantizedWeight::adjacent(&all(parts, Weight::quantized)?).map(Weight::Quantized)
+        let Some(parts) = all(parts, Weight::quantized) else { return Ok(None) };
+        Ok(QuantizedWeight::adjacent(&parts).map(Weight::Quantized))
     }
 
-    /// Lays weights of the same inputs out one after the other, where they are of one form.
+    /// Whether nobody trains it.
+    pub(crate) fn is_frozen(&self) -> bool {
+        match self {
+            Weight::Whole(weight) => !weight.requires_grad(),
+            Weight::Quantized(_) => true,
+            Weight::Adapted(_) => false,
+        }
+    }
+
+    /// Lays weights of the same inputs out one after the other, where they are of one form. Those that are trained are
+    /// leaves of their own again.
     pub(crate) fn pack(parts: &mut [&mut Weight]) -> Result<()> {
         let own: Vec<&Weight> = parts.iter().map(|part| &**part).collect();
-        if let Some(whole) = all(&own, Weight::whole) {
-            let packed = Tensor::pack(&whole)?;
+        if let Some(whole) = all(&own, Weight::parameter) {
+            let Some(packed) = Parameter::packed(&whole)? else { return Ok(()) };
             for (part, packed) in parts.iter_mut().zip(packed) {
-                **part = Weight::Whole(Parameter::frozen(packed));
+                **part = Weight::Whole(packed);
             }
         } else if let Some(quantized) = all(&own, Weight::quantized) {
             let Some(packed) = QuantizedWeight::pack(&quantized)? else { return Ok(()) };
@@ -129,11 +143,15 @@ impl Weight {
         Ok(())
     }
 
-    /// The tensor that can be part of another: a frozen one.
+    /// The tensor that can be part of another.
     fn whole(&self) -> Option<&Tensor> {
+        self.parameter().map(Parameter::tensor)
+    }
+
+    fn parameter(&self) -> Option<&Parameter> {
         match self {
-            Weight::Whole(weight) if !weight.requires_grad() => Some(weight),
-            _ => None,
+            Weight::Whole(weight) => Some(weight),
+            Weight::Quantized(_) | Weight::Adapted(_) => None,
         }
     }
 

@@ -1,9 +1,18 @@
 //! Storage: memory that tensors share, with a version counter of in-place writes.
+//!
+//! Tensors of which each is written by itself may still lie one after the other in one allocation, to be read as one: then
+//! each has a storage that is a *part* of another ([`Storage::part`]), with a version of its own. A write to a part is one to
+//! the whole, and none to the other parts:
+//!
+//! ```text
+//! whole [q | k | v]   version 3       parts  q: version 2    k: version 0    v: version 1
+//! ```
 
 mod borrows;
 pub(crate) mod products;
 mod slices;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use genesis_kernel::ir::DType;
@@ -17,7 +26,7 @@ use self::borrows::Borrows;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
-    buffer: Buffer,
+    memory: Memory,
     version: AtomicU64,
     /// Whether it was made in inference mode.
     is_inference: bool,
@@ -28,8 +37,14 @@ pub(crate) struct Storage {
     /// The number of a value of a trace, which has no memory, with the number of its elements; 0 of
     /// memory.
     symbol: (u64, usize),
-    /// Who has its elements as slices.
-    borrows: Borrows,
+}
+
+/// Where the bytes of a storage are.
+enum Memory {
+    /// Its own, and who has elements of it as slices.
+    Own(Buffer, Borrows),
+    /// Those of another, which is no part itself.
+    Of(Arc<Storage>),
 }
 
 impl Storage {
@@ -92,7 +107,7 @@ impl Storage {
         shape: &[usize],
     ) -> Result<Storage> {
         let storage = Storage::uninitialized(device, bytes.len(), dtype, shape)?;
-        storage.buffer.write(0, bytes)?;
+        storage.buffer().write(0, bytes)?;
         Ok(storage)
     }
 
@@ -107,29 +122,63 @@ impl Storage {
     ) -> Result<Storage> {
         let make = || Storage::uninitialized(device, bytes.len(), dtype, shape);
         let storage = MemoryPool::outside(make)?;
-        Graph::write_beside(&storage.buffer, bytes)?;
+        Graph::write_beside(storage.buffer(), bytes)?;
         Ok(storage)
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {
-        let is_inference = is_inference_mode_enabled();
+        Storage::over(Memory::Own(buffer, Borrows::default()), is_inference_mode_enabled())
+    }
+
+    fn over(memory: Memory, is_inference: bool) -> Storage {
         let [is_parameter, is_constant] = [false; 2].map(AtomicBool::new);
         let version = AtomicU64::new(0);
-        let (symbol, borrows) = ((0, 0), Borrows::default());
-        Storage { buffer, version, is_inference, is_parameter, is_constant, symbol, borrows }
+        Storage { memory, version, is_inference, is_parameter, is_constant, symbol: (0, 0) }
+    }
+
+    /// A part of this memory, that counts the writes to itself. Who makes parts sees to it that none is written through
+    /// another.
+    pub(crate) fn part(self: &Arc<Storage>) -> Storage {
+        let whole = self.whole();
+        Storage::over(Memory::Of(whole.clone()), whole.is_inference)
+    }
+
+    /// Whether it is a part of another.
+    pub(crate) fn is_part(&self) -> bool {
+        matches!(self.memory, Memory::Of(_))
+    }
+
+    /// What it is a part of, or itself.
+    pub(crate) fn whole(self: &Arc<Storage>) -> &Arc<Storage> {
+        match &self.memory {
+            Memory::Own(..) => self,
+            Memory::Of(whole) => whole,
+        }
     }
 
     /// The memory itself.
+    #[inline]
     pub(crate) fn buffer(&self) -> &Buffer {
-        &self.buffer
+        match &self.memory {
+            Memory::Own(buffer, _) => buffer,
+            Memory::Of(whole) => whole.buffer(),
+        }
+    }
+
+    /// Who has its elements as slices.
+    fn borrows(&self) -> &Borrows {
+        match &self.memory {
+            Memory::Own(_, borrows) => borrows,
+            Memory::Of(whole) => whole.borrows(),
+        }
     }
 
     /// Says that what is launched now reads or writes it. Where a copy to it is still on its way from a
     /// GPU, that is waited for; if that GPU failed, [`Storage::wait_arrived`] says so.
     #[inline]
     pub(crate) fn note_use(&self) {
-        self.buffer.note_use();
-        let _ = self.buffer.wait_arrived();
+        self.buffer().note_use();
+        let _ = self.buffer().wait_arrived();
     }
 
     /// Waits for a copy to it that nobody waited for yet.
@@ -138,22 +187,22 @@ impl Storage {
     /// If the GPU that it comes from failed.
     #[inline]
     pub(crate) fn wait_arrived(&self) -> Result<()> {
-        Ok(self.buffer.wait_arrived()?)
+        Ok(self.buffer().wait_arrived()?)
     }
 
     /// The first byte's address on the device.
     pub(crate) fn address(&self) -> u64 {
-        self.buffer.address()
+        self.buffer().address()
     }
 
     /// Where the memory is.
     pub(crate) fn device(&self) -> Device {
-        self.buffer.device()
+        self.buffer().device()
     }
 
-    /// Its length in bytes.
+    /// Its length in bytes, of a part that of the whole: layouts count from there.
     pub(crate) fn bytes(&self) -> usize {
-        self.buffer.bytes()
+        self.buffer().bytes()
     }
 
     /// Whether its tensors can never be saved for a backward.
@@ -170,6 +219,9 @@ impl Storage {
     pub(crate) fn bump_version(&self) {
         self.is_constant.store(false, Ordering::Release);
         self.version.fetch_add(1, Ordering::AcqRel);
+        if let Memory::Of(whole) = &self.memory {
+            whole.bump_version();
+        }
     }
 
     /// Whether kernels may read it before those ahead of them on the stream have ended: nobody has written it since
@@ -191,6 +243,9 @@ impl Storage {
     /// Says that a leaf that requires a gradient lies in it.
     pub(crate) fn set_parameter(&self) {
         self.is_parameter.store(true, Ordering::Relaxed);
+        if let Memory::Of(whole) = &self.memory {
+            whole.set_parameter();
+        }
     }
 }
 
@@ -198,6 +253,24 @@ impl Storage {
 mod tests {
     use super::*;
     use crate::tensor::Tensor;
+
+    #[test]
+    fn a_part_counts_its_own_writes_and_the_whole_all() -> Result<()> {
+        let whole = Arc::new(Storage::from_bytes(Device::Cpu, &[0; 8], DType::U8, &[8])?);
+        let (a, b) = (Arc::new(whole.part()), Arc::new(whole.part()));
+        assert!(Arc::ptr_eq(a.whole(), &whole) && Arc::ptr_eq(whole.whole(), &whole));
+        // A part of a part is one of the whole.
+        let inner = Arc::new(b.part());
+        assert!(Arc::ptr_eq(inner.whole(), &whole) && inner.is_part() && !whole.is_part());
+        a.bump_version();
+        a.bump_version();
+        b.bump_version();
+        assert_eq!([&a, &b, &inner, &whole].map(|of| of.version()), [2, 1, 0, 3]);
+        assert_eq!((a.address(), a.bytes()), (whole.address(), 8));
+        a.set_parameter();
+        assert_eq!([&a, &b, &whole].map(|of| of.is_parameter()), [true, false, true]);
+        Ok(())
+    }
 
     #[test]
     fn what_is_written_in_place_is_constant_no_more() -> Result<()> {

@@ -85,7 +85,8 @@ impl Place {
 
 /// The losses of one rank that takes all batches, computed by the first.
 fn alone(options: &Options, group: &ProcessGroup) -> Result<Vec<f64>> {
-    let (store, key) = (group.store().context("a store")?, format!("alone/{}", options.accumulate));
+    let store = group.store().context("a store")?;
+    let key = format!("alone/{}/{}", options.accumulate, options.ordered_reductions);
     if group.rank() == 0 && store.get_within(&key, Duration::ZERO)?.is_none() {
         let losses = train(options, None, false, usize::MAX)?.losses;
         store.set(&key, serde_json::to_string(&losses)?.as_bytes())?;
@@ -113,7 +114,9 @@ fn compare(
         // Stages are for several batches.
         options.accumulate = if options.pp.is_some() { 2 } else { 1 };
         let batches = options.accumulate * data_ranks(&options, group.size());
-        let wants = alone(&place.options(batches), group)?;
+        let one =
+            Options { ordered_reductions: options.ordered_reductions, ..place.options(batches) };
+        let wants = alone(&one, group)?;
         ensure!(wants.len() == STEPS, "{} steps", wants.len());
         let begin = Instant::now();
         let found = match train(&options, Some(group), false, usize::MAX) {

@@ -53,7 +53,8 @@ fn run_products(at: At) -> Result<()> {
         let (sum, y) = x.add_rms_norm(&x, &param, 1e-6)?;
         let (sum, y) = sum.add_layer_norm(&y, &param, &param, 1e-6)?;
         sum.add(&y)?.sum()?.backward()?;
-        x.gated(Gate::Silu)?;
+        let both = x.detach().requires_grad_(true)?;
+        both.gated(Gate::Silu)?.sum()?.backward()?;
     }
     Ok(())
 }

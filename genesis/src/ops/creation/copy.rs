@@ -172,6 +172,10 @@ impl Op for Cast {
         Ok(vec![Some(dy.to_dtype(self.from)?)])
     }
 
+    fn converts_from(&self) -> Option<DType> {
+        (self.from != self.to).then_some(self.from)
+    }
+
     fn adds_to(&self) -> Option<usize> {
         (self.from != self.to).then_some(0)
     }

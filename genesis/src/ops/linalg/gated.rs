@@ -1,16 +1,16 @@
-//! Gated activations: of a joined product, by a kernel of its own where nothing is recorded, and of two tensors. Where a
-//! gradient is wanted they are composed, as they are of an operand that lies across rows.
+//! Gated activations: of a joined product, by kernels of their own, and of two tensors, which are composed, as it is of an
+//! operand that lies across rows.
 
-use genesis_kernel::kernel::Grid;
+use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::tuning::rows::gated_columns;
 use kernels::gated as device;
 
-use crate::autograd::is_grad_enabled;
+use crate::autograd::{GradOptions, SavedTensors, grad, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::launch::config::chip;
 use crate::launch::epilogue::Gate;
-use crate::ops::{Activation, check_pair, composite, wrong_dtype};
+use crate::ops::{Activation, Op, Saves, apply, check_pair, composite, wrong_dtype};
 use crate::tensor::Tensor;
 
 impl Gate {
@@ -67,7 +67,7 @@ impl Tensor {
         })
     }
 
-    /// `f(gate) up` of a product whose last axis is the gate, then what it lets through.
+    /// `f(gate) up` of a product whose last axis is the gate, then what it lets through, forward and backward a launch each.
     ///
     /// # Shapes
     /// `[.., 2 F]` gives `[.., F]`.
@@ -90,31 +90,89 @@ impl Tensor {
         if !self.dtype().is_arithmetic_float() {
             return Err(wrong_dtype(NAME, "a float", self.dtype()));
         }
-        let Some((&both, lead)) = self.shape().split_last().filter(|(both, _)| *both % 2 == 0)
-        else {
+        let Some(&both) = self.shape().last().filter(|both| *both % 2 == 0) else {
             let message = format!("needs a last axis of two halves, got {:?}", self.shape());
             return Err(Error::op(NAME, message));
         };
+        if self.device().is_cuda() && self.strides().last() != Some(&1) {
+            let [gating, up] = halves(self, both / 2)?;
+            return gating.gate(&up, gate);
+        }
+        apply(Gated { gate }, &[self])
+    }
+}
+
+/// The gate, and what it lets through.
+#[track_caller]
+fn halves(x: &Tensor, width: usize) -> Result<[Tensor; 2]> {
+    Ok([x.narrow(-1, 0, width)?, x.narrow(-1, width, width)?])
+}
+
+/// [`Tensor::gated`]
+struct Gated {
+    gate: Gate,
+}
+
+impl Gated {
+    /// Launches a kernel over matrices, the last of which it writes, of rows of `width` elements at most.
+    fn launch(&self, kernel: &'static KernelDef, tensors: &[&Tensor], width: usize) -> Result<()> {
+        let Some((&y, read)) = tensors.split_last() else { return Ok(()) };
+        let cols = gated_columns(&chip(y.device()), width, y.dtype().bytes());
+        let consts = [1, cols, self.gate as usize].map(|n| n as i64);
+        let grid = Grid::xy(y.shape()[0], width.div_ceil(cols));
+        let dtypes = [y.dtype(), launch::accumulate_dtype(y.dtype())];
+        let tensors: Vec<_> = read.iter().map(|&t| (t, false)).chain([(y, true)]).collect();
+        launch::views(kernel, grid, &dtypes, &consts, &tensors, &[])
+    }
+}
+
+impl Op for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let (rows, both) = (x.numel() / x.dim(-1)?.max(1), x.dim(-1)?);
         let width = both / 2;
-        let shape = [lead, &[width]].concat();
-        let is_recorded = is_grad_enabled() && self.requires_grad();
-        let is_across = self.device().is_cuda() && self.strides().last() != Some(&1);
-        if is_recorded || is_across {
-            let half = |first| self.narrow(-1, first, width);
-            return half(0)?.gate(&half(width)?, gate);
-        }
-        let rows = crate::shape::product(lead.iter());
-        let y = Tensor::uninitialized(&[rows, width], (self.dtype(), self.device()))?;
+        let y = Tensor::uninitialized(&[rows, width], (x.dtype(), x.device()))?;
         if y.numel() > 0 {
-            let x = self.detach().reshape(&[rows, both])?;
-            let cols = gated_columns(&chip(self.device()), width, self.dtype().bytes());
-            let consts = [1, cols, gate as usize].map(|n| n as i64);
-            let grid = Grid::xy(rows, width.div_ceil(cols));
-            let dtypes = [self.dtype(), launch::accumulate_dtype(self.dtype())];
-            let tensors = [(&x, false), (&y, true)];
-            launch::views(&device::gated::KERNEL, grid, &dtypes, &consts, &tensors, &[])?;
+            self.launch(&device::gated::KERNEL, &[&x.reshape(&[rows, both])?, &y], width)?;
         }
-        y.reshape(&shape)
+        y.reshape(&[&x.shape()[..x.rank() - 1], &[width]].concat())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let x = saved.input(0);
+        let (rows, both) = (x.numel() / x.dim(-1)?.max(1), x.dim(-1)?);
+        let width = both / 2;
+        if is_grad_enabled() {
+            return Ok(vec![Some(self.differentiable(x, dy, width)?)]);
+        }
+        let dx = Tensor::uninitialized(&[rows, both], (x.dtype(), x.device()))?;
+        if dx.numel() > 0 {
+            let (x, dy) = (x.reshape(&[rows, both])?, dy.reshape(&[rows, width])?);
+            self.launch(&device::gated_bwd::KERNEL, &[&x, &dy, &dx], width)?;
+        }
+        Ok(vec![Some(dx.reshape(x.shape())?)])
+    }
+}
+
+impl Gated {
+    /// The gradient that has one itself: that of the gate of two tensors.
+    fn differentiable(&self, x: &Tensor, dy: &Tensor, width: usize) -> Result<Tensor> {
+        let x = if x.requires_grad() { x.clone() } else { x.detach().requires_grad_(true)? };
+        let [gating, up] = halves(&x, width)?;
+        let y = gating.gate(&up, self.gate)?;
+        let given = [Some(dy)];
+        let options =
+            GradOptions { grad_outputs: &given, create_graph: true, ..GradOptions::default() };
+        let parts = grad(&[&y], &[&gating, &up], options)?;
+        Tensor::cat(&parts.iter().flatten().collect::<Vec<_>>(), -1)
     }
 }
 

@@ -118,12 +118,18 @@ fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
 /// How a product of tensors of rank 3 is written to a fresh one, which is not empty.
 pub(super) type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
 
-/// The product of tensors of two axes or more, K not 0, by `run`.
+/// The product of tensors of two axes or more, K not 0, by `run`, in their dtype.
 #[track_caller]
 pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
+    product_in(a.dtype(), a, b, run)
+}
+
+/// [`product`] in a dtype.
+#[track_caller]
+fn product_in(dtype: DType, a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
     if a.rank() == 2 && b.rank() == 2 {
-        let c = Tensor::uninitialized(&[m, n], (a.dtype(), a.device()))?;
+        let c = Tensor::uninitialized(&[m, n], (dtype, a.device()))?;
         if m * n > 0 {
             run(&a.as_batch(), &b.as_batch(), &c.as_batch())?;
         }
@@ -134,15 +140,15 @@ pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let shape = [&batch[..], &[m, n]].concat();
     let batches: usize = crate::shape::product(batch.iter());
     if let Some((rows, b)) = as_one_product(a, b)? {
-        return product(&rows, &b, run)?.reshape(&shape);
+        return product_in(dtype, &rows, &b, run)?.reshape(&shape);
     }
     let wide = |t: &Tensor, rows: usize, cols: usize| {
         t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
     };
     if crate::shape::numel("matmul", &shape)? == 0 {
-        return Tensor::uninitialized(&shape, (a.dtype(), a.device()));
+        return Tensor::uninitialized(&shape, (dtype, a.device()));
     }
-    let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;
+    let c = Tensor::uninitialized(&[batches, m, n], (dtype, a.device()))?;
     run(&wide(a, m, k)?, &wide(b, k, n)?, &c)?;
     c.reshape(&shape)
 }
@@ -206,6 +212,22 @@ pub(super) fn is_tf32(dtype: DType) -> bool {
     matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
 }
 
+/// The dtype that a gradient of an operand is summed in, where it is to come in that.
+pub(super) fn wide_gradient(saved: &SavedTensors, input: usize, dy: &Tensor) -> Option<DType> {
+    let sums = launch::accumulate_dtype(dy.dtype());
+    saved.wide(input).filter(|&wide| wide == sums && wide != dy.dtype())
+}
+
+/// A product of 16-bit floats, or their sums as they are; nobody differentiates those.
+#[track_caller]
+fn product_or_sums(a: &Tensor, b: &Tensor, wide: Option<DType>) -> Result<Tensor> {
+    match wide {
+        None => a.matmul(b),
+        Some(wide) if a.dim(-1)? == 0 => a.to_dtype(wide)?.matmul(&b.to_dtype(wide)?),
+        Some(wide) => product_in(wide, a, b, &full_precision),
+    }
+}
+
 /// The gradients of a product's operands, of those that are `asked` for and wanted.
 #[track_caller]
 pub(super) fn gradients(
@@ -217,9 +239,10 @@ pub(super) fn gradients(
     let da = match asked[0] && saved.wanted[0] {
         true => {
             let (a, b) = (saved.input(0), saved.input(1));
+            let wide = wide_gradient(saved, 0, dy);
             let da = match is_one_matrix(a) && !is_one_matrix(b) {
-                true => over_all_rows(&b.t()?, &dy.t()?)?.t()?,
-                false => dy.matmul(&b.t()?)?,
+                true => over_all_rows(&b.t()?, &dy.t()?, wide)?.t()?,
+                false => product_or_sums(dy, &b.t()?, wide)?,
             };
             Some(shaped(&da, &shapes[0])?)
         }
@@ -228,11 +251,12 @@ pub(super) fn gradients(
     let db = match asked[1] && saved.wanted[1] {
         true => {
             let (a, b) = (saved.input(0), saved.input(1));
+            let wide = wide_gradient(saved, 1, dy);
             // A weight that was turned gets its gradient turned, so that it is dense when turned back.
             let db = match is_turned(b) && dy.rank() == a.rank() {
-                true => over_all_rows(dy, a)?.t()?,
-                false if is_one_matrix(b) && !is_one_matrix(a) => over_all_rows(a, dy)?,
-                false => a.t()?.matmul(dy)?,
+                true => over_all_rows(dy, a, wide)?.t()?,
+                false if is_one_matrix(b) && !is_one_matrix(a) => over_all_rows(a, dy, wide)?,
+                false => product_or_sums(&a.t()?, dy, wide)?,
             };
             Some(shaped(&db, &shapes[1])?)
         }
@@ -289,12 +313,12 @@ fn is_one_matrix(t: &Tensor) -> bool {
 /// The gradient of one matrix that multiplied a batch: one product over the rows of all of it, rounded once, in place
 /// of one for each and their sum.
 #[track_caller]
-fn over_all_rows(x: &Tensor, dy: &Tensor) -> Result<Tensor> {
+fn over_all_rows(x: &Tensor, dy: &Tensor, wide: Option<DType>) -> Result<Tensor> {
     let flat = |t: &Tensor| {
         let (rows, columns) = t.shape().split_at(t.rank() - 1);
         t.reshape(&[crate::shape::product(rows), columns[0]])
     };
-    flat(x)?.t()?.matmul(&flat(dy)?)
+    product_or_sums(&flat(x)?.t()?, &flat(dy)?, wide)
 }
 
 /// A gradient in the shape of its operand: summed where that was broadcast.
@@ -360,6 +384,10 @@ impl Op for MatMul {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(gradients(saved, [true; 2], dy, &self.shapes)?.into())
+    }
+
+    fn widens(&self, _: usize) -> bool {
+        true
     }
 
     fn adds_to(&self) -> Option<usize> {

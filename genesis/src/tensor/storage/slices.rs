@@ -111,8 +111,8 @@ impl Tensor {
         let range = if self.numel() == 0 { 0..0 } else { layout.start()..layout.end() };
         let first = layout.offset() - range.start.min(layout.offset());
         let elements = storage.place(range);
-        storage.borrows.read();
-        (Elements { elements, borrows: &storage.borrows }, first)
+        storage.borrows().read();
+        (Elements { elements, borrows: storage.borrows() }, first)
     }
 
     /// The elements of a dense tensor on the CPU that was just made: nothing that was launched before
@@ -125,8 +125,8 @@ impl Tensor {
         assert!(self.is_contiguous(), "a dense tensor is wanted, this is a bug in Genesis");
         assert_eq!(self.dtype(), T::DTYPE, "the elements are of one dtype");
         let elements = storage.place(first..first + self.numel());
-        storage.borrows.write();
-        ElementsMut { elements, borrows: &storage.borrows, _own: PhantomData }
+        storage.borrows().write();
+        ElementsMut { elements, borrows: storage.borrows(), _own: PhantomData }
     }
 
     /// The bytes of all elements of a tensor as [`Tensor::elements_mut`] wants it, whatever its dtype.
@@ -138,8 +138,8 @@ impl Tensor {
         assert!(self.is_contiguous(), "a dense tensor is wanted, this is a bug in Genesis");
         let first = self.layout().offset() * size;
         let elements = storage.place(first..first + self.numel() * size);
-        storage.borrows.write();
-        ElementsMut { elements, borrows: &storage.borrows, _own: PhantomData }
+        storage.borrows().write();
+        ElementsMut { elements, borrows: storage.borrows(), _own: PhantomData }
     }
 }
 

@@ -236,7 +236,8 @@ pub struct Options {
     /// Whether each of the `tp` ranks norms its part of the tokens.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sequence_parallel: bool,
-    /// Whether ranks add in their order, so that sums have the same bits as on one rank: an audit, which moves more bytes.
+    /// Whether ranks add in their order, so that sums have the same bits as on one rank that is told so too: an audit, which
+    /// moves more bytes. Products of the same inputs are then not joined, on one rank either: those of parts never are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered_reductions: bool,
 }

@@ -505,6 +505,7 @@ impl<'o, L: Lesson> Run<'o, L> {
                     device: self.device,
                     trainable: true,
                     weights: WeightForm::Whole,
+                    apart: false,
                 };
                 self.start.model = load(base, &whole)?.model;
                 load_adapter(out.join(ADAPTER), unique(&mut self.start.model)?)?;

@@ -60,7 +60,8 @@ impl Start {
         let dtype = Some(if is_half { DType::BF16 } else { DType::F32 });
         let is_quantized = options.lora_base != BaseWeights::Whole;
         let weights = options.lora_base.form();
-        let of = LoadOptions { dtype, device, trainable: !is_quantized, weights };
+        let (trainable, apart) = (!is_quantized, options.ordered_reductions);
+        let of = LoadOptions { dtype, device, trainable, weights, apart };
         let mut loaded = match path {
             Some(path) => load(path, &of)?,
             None => initialize(&new_config(options, &text)?, &of)?,
