@@ -35,7 +35,7 @@ pub struct Memory {
 }
 
 /// Logits in memory at a time on a GPU where one rank has all classes, in bytes.
-const LOGITS: f64 = 160.0 * 1_048_576.0;
+const LOGITS: f64 = 192.0 * 1_048_576.0;
 
 /// Logits in memory at a time where ranks share classes.
 const SHARED_LOGITS: f64 = 134_217_728.0;

@@ -54,7 +54,7 @@ impl Tensor {
     /// If shapes, dtypes or devices do not fit, the target is not i64, an option is out of range, or a class is outside of
     /// `0..V` and does not say that its row does not count. On a GPU that is told at the next read.
     /// # Cost
-    /// `2 N V D` FLOP, three times as many with gradients, four times without a reduction. On a GPU 160 MiB for logits,
+    /// `2 N V D` FLOP, three times as many with gradients, four times without a reduction. On a GPU 192 MiB for logits,
     /// beside the gradients.
     /// # Source
     /// The words are those of `torch.nn.functional.linear_cross_entropy` and Liger's `LigerFusedLinearCrossEntropyLoss`;
