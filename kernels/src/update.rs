@@ -139,6 +139,9 @@ pub fn sgd<
 
 /// Adam and, with `DECOUPLED` 1, AdamW; with `AMSGRAD` 1 by the largest second moment so far.
 ///
+/// A root and a quotient that are off by an ulp each leave the rate of memory the limit: exact ones were half of the 440
+/// instructions of 8 elements. A root of less than `2^-126` is 0, which `eps` hides.
+///
 /// The corrections of a step come ready made, `step_size = lr / (1 - beta1^t)` and
 /// `spread = 1 / sqrt(1 - beta2^t)`; where steps may not count they are computed here.
 #[kernel]
@@ -215,7 +218,7 @@ pub fn adam<
             masters,
             i,
             inside,
-            x - m1 * size / (sqrt(second) * wide + eps),
+            x - m1 * size * fast::recip(fast::sqrt(second) * wide + eps),
         );
     }
 }

@@ -148,9 +148,9 @@ mod tests {
         let lir = on_hopper(&tiles::KERNEL, &[64, 256, 64], 4);
         expect![[r#"
               ..
-              for 6 {
-            +   await.tile
                 exec 7                                // mul
+            +   await.tile
+                for 8 {
               ..
                 }
             +   pass.tile

