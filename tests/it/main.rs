@@ -170,9 +170,9 @@ mod serve;
 mod skipped;
 /// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
 mod special;
-mod stream_norms;
 /// Kernels a thousand times, bit for bit.
 mod split_k;
+mod stream_norms;
 mod stress;
 /// Tokenizers and chat templates, against transformers.
 mod text;

@@ -30,8 +30,7 @@ impl Cut {
     /// `a b`, plus `c` where it is added to, in f64.
     fn expected(&self, a: &[bf16], b: &[bf16], c: &[f32], adds: bool) -> Vec<f64> {
         let Cut { batch, m, n, k, .. } = *self;
-        let mut out: Vec<f64> =
-            c.iter().map(|&c| if adds { f64::from(c) } else { 0.0 }).collect();
+        let mut out: Vec<f64> = c.iter().map(|&c| if adds { f64::from(c) } else { 0.0 }).collect();
         for i in 0..batch {
             for row in 0..m {
                 for p in 0..k {
@@ -94,8 +93,14 @@ impl Cut {
             for (at, want) in expected.iter().enumerate() {
                 let (c, wide) = (&c.to_vec()?[at].to_f64(), f64::from(wide.to_vec()?[at]));
                 let scale = want.abs() + (k as f64).sqrt();
-                assert!((c - want).abs() <= 5e-3 * scale, "{self:?} {adds}: {at} is {c}, not {want}");
-                assert!((wide - want).abs() <= 1e-5 * scale, "{self:?} {adds}: {at} is {wide}, not {want}");
+                assert!(
+                    (c - want).abs() <= 5e-3 * scale,
+                    "{self:?} {adds}: {at} is {c}, not {want}"
+                );
+                assert!(
+                    (wide - want).abs() <= 1e-5 * scale,
+                    "{self:?} {adds}: {at} is {wide}, not {want}"
+                );
             }
         }
         Ok(())
@@ -142,9 +147,11 @@ fn products_of_uneven_tiles_on_a_gpu() -> genesis::Result<()> {
     let Some(device) = gpu("split-K in the framework") else { return Ok(()) };
     genesis::manual_seed(7);
     for dtype in [DType::BF16, DType::F16] {
-        for ([m, k, n], turned) in
-            [([1280, 2048, 896], [false, false]), ([896, 8192, 896], [true, false]), ([2184, 1160, 904], [false, true])]
-        {
+        for ([m, k, n], turned) in [
+            ([1280, 2048, 896], [false, false]),
+            ([896, 8192, 896], [true, false]),
+            ([2184, 1160, 904], [false, true]),
+        ] {
             let draw = |rows: usize, columns: usize, turned: bool| {
                 let shape = if turned { [columns, rows] } else { [rows, columns] };
                 let x = Tensor::randn(&shape, (dtype, device))?;

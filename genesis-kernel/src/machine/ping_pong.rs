@@ -95,7 +95,8 @@ fn main_loop(func: &Func, shared: Op) -> [Op; 2] {
         let mut inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));
         is_load(op) || inside.any(is_load)
     };
-    [body.iter().copied().find(loads), body.iter().copied().rfind(loads)].map(|op| op.unwrap_or(shared))
+    [body.iter().copied().find(loads), body.iter().copied().rfind(loads)]
+        .map(|op| op.unwrap_or(shared))
 }
 
 /// Marks the first MMA of a pair, before which a warpgroup waits for its turn, and the last, after which it passes it on.

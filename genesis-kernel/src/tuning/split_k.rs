@@ -48,7 +48,8 @@ impl Product<'_> {
         if !self.is_fed_by_tma || self.dtype.bytes() != 2 {
             return None;
         }
-        let whole = self.tile().map(|tile| self.work_fed_by_tma(&tile).estimate_us(self.machine))?;
+        let whole =
+            self.tile().map(|tile| self.work_fed_by_tma(&tile).estimate_us(self.machine))?;
         let cuts = self.tiles_fed_by_tma().into_iter().flat_map(|tile| {
             let cuts = self.cuts(&tile).into_iter();
             cuts.map(move |cut| (self.cut_us(&tile, &cut), tile, cut))
@@ -63,13 +64,15 @@ impl Product<'_> {
         let tiles = batch * m.div_ceil(tile.m) * n.div_ceil(tile.n);
         let (steps, blocks) = (k.div_ceil(tile.k), self.machine.multiprocessors.max(1) as usize);
         let rest = tiles % blocks;
-        let last: Vec<usize> =
-            [rest, rest + blocks].into_iter().filter(|&split| (1..=tiles).contains(&split)).collect();
+        let last: Vec<usize> = [rest, rest + blocks]
+            .into_iter()
+            .filter(|&split| (1..=tiles).contains(&split))
+            .collect();
         let most = MOST_PARTS.min(steps / LEAST_STEPS);
         let fits = |cut: &SplitK| cut.parts > 1 && cut.units() * tile.m * tile.n * 4 <= MOST_SUMS;
-        let all = last.into_iter().flat_map(|split| {
-            (2..=most).map(move |parts| SplitK::of(split, steps, parts))
-        });
+        let all = last
+            .into_iter()
+            .flat_map(|split| (2..=most).map(move |parts| SplitK::of(split, steps, parts)));
         all.filter(fits).collect()
     }
 
@@ -111,7 +114,9 @@ mod tests {
 
     #[test]
     fn no_part_is_empty() {
-        for (split, steps, parts) in [(5, 4, 4), (52, 76, 2), (2, 128, 16), (28, 2374, 14), (3, 9, 4)] {
+        for (split, steps, parts) in
+            [(5, 4, 4), (52, 76, 2), (2, 128, 16), (28, 2374, 14), (3, 9, 4)]
+        {
             let cut = SplitK::of(split, steps, parts);
             assert!(cut.parts <= parts && cut.parts * cut.each >= steps, "{cut:?}");
             assert!((cut.parts - 1) * cut.each < steps, "{cut:?}");
@@ -123,7 +128,8 @@ mod tests {
         for uneven in [[4864, 896, 8192], [3072, 768, 8192], [512, 896, 151936]] {
             assert!(cut(uneven).is_some(), "{uneven:?}");
         }
-        for even in [[8192, 4864, 896], [4096, 4096, 4096], [8192, 8192, 8192], [512, 151936, 896]] {
+        for even in [[8192, 4864, 896], [4096, 4096, 4096], [8192, 8192, 8192], [512, 151936, 896]]
+        {
             assert_eq!(cut(even), None, "{even:?}");
         }
     }

@@ -27,6 +27,8 @@ const THREADS: usize = 128;
 /// Accesses of a thread, of vectors and of single elements.
 const VECTORS: usize = 4;
 const SINGLES: usize = 8;
+/// Bytes of a row of a tile that are enough for memory, whatever lies beside them.
+const ROW_BYTES: usize = 256;
 /// Elements of a row of a tile: few shapes of tiles, so that few kernels are compiled.
 const COLUMNS: [usize; 7] = [1, 2, 4, 8, 32, 128, 512];
 
@@ -107,12 +109,17 @@ impl<'t> Matrix<'t> {
     }
 }
 
-/// Rows and columns of a tile.
-fn tile(matrices: &[Matrix<'_>], unit: usize) -> [usize; 2] {
+/// Rows and columns of a tile: of those whose rows hold the widest part, or are long enough for memory, the one whose tiles
+/// reach least beyond the parts. Parts of 896 and 128 columns fill tiles of 128, and a fifth of those of 4096.
+fn tile(matrices: &[Matrix<'_>], unit: usize, bytes: usize) -> [usize; 2] {
     let numel = THREADS * if unit > 1 { VECTORS * unit } else { SINGLES };
     let widest = matrices.iter().map(|matrix| matrix.cols).max().unwrap_or(1);
-    let cols = COLUMNS.into_iter().find(|&cols| cols >= widest && cols < numel).unwrap_or(numel);
-    [numel / cols, cols]
+    let first = COLUMNS.into_iter().find(|&cols| cols >= widest).unwrap_or(numel);
+    let long = COLUMNS.into_iter().filter(|&cols| cols < first && cols * bytes >= ROW_BYTES);
+    let shapes = long.chain([first]).filter(|&cols| cols <= numel).map(|cols| [numel / cols, cols]);
+    let covered = |shape: &[usize; 2]| matrices.iter().map(|m| m.tiles(*shape)).sum::<usize>();
+    // Of equals the longest rows.
+    shapes.rev().min_by_key(covered).unwrap_or([1, numel])
 }
 
 /// Two numbers, where elements are counted from, and bits that say more, as the kernel takes them.
@@ -138,7 +145,7 @@ fn together(matrices: &[Matrix<'_>], value: Scalar) -> Result<()> {
     let (bits, bytes) = (as_bits(on.dtype()), on.dtype().bytes());
     let vector = VECTOR / bytes;
     let unit = if matrices.iter().all(|m| m.is_of_vectors(vector)) { vector } else { 1 };
-    let shape = tile(matrices, unit);
+    let shape = tile(matrices, unit, bytes);
     let tiles: Vec<usize> = matrices.iter().map(|matrix| matrix.tiles(shape)).collect();
     // Columns of one row are written at about one time; whole parts one after the other, as they lie.
     let turns = first.rows > 1 && tiles.iter().all(|&n| n == tiles[0]);
@@ -185,4 +192,33 @@ fn together(matrices: &[Matrix<'_>], value: Scalar) -> Result<()> {
     let args = [from, to, sizes, steps, vec![value]].concat();
     let warps = Some((THREADS / 32) as u32);
     launch_with(&device::copy_parts::KERNEL, on, grid, &[bits], &consts, warps, &args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+
+    #[test]
+    fn tiles_reach_little_beyond_the_parts() -> Result<()> {
+        let tile_of = |extents: &[[usize; 2]], unit| {
+            let whole = extents.iter().map(|[_, cols]| cols).sum();
+            let to = Tensor::zeros(&[extents[0][0], whole], (DType::BF16, Device::Cpu))?;
+            let mut first = 0;
+            let mut parts: Vec<Part> = Vec::new();
+            for &[rows, cols] in extents {
+                let from = Tensor::zeros(&[rows, cols], (DType::BF16, Device::Cpu))?;
+                parts.push((Some(from), to.narrow(1, first, cols)?));
+                first += cols;
+            }
+            let matrices: Vec<Matrix<'_>> = parts.iter().filter_map(Matrix::of).collect();
+            assert_eq!(matrices.len(), extents.len());
+            Ok::<_, crate::Error>(tile(&matrices, unit, 2))
+        };
+        assert_eq!(tile_of(&[[8192, 896], [8192, 128], [8192, 128]], 8)?, [32, 128]);
+        assert_eq!(tile_of(&[[64, 4864], [64, 4864]], 8)?, [32, 128]);
+        assert_eq!(tile_of(&[[64, 4096], [64, 4096]], 8)?, [1, 4096]);
+        assert_eq!(tile_of(&[[64, 3], [64, 4]], 1)?, [256, 4]);
+        Ok(())
+    }
 }

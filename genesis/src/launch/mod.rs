@@ -27,8 +27,8 @@ pub(crate) mod quantized;
 pub(crate) mod quantized_tiles;
 mod reduce;
 pub(crate) mod select_cpu;
-mod start;
 mod split_k;
+mod start;
 mod upright;
 pub(crate) mod window;
 mod window_cpu;
@@ -48,9 +48,9 @@ pub(crate) use self::reduce::{
     Fold, arg_cols, arg_rows, counters, cumsum, extreme, fold, join_moments, scan, slope_sums, sum,
     variance,
 };
+use self::split_k::Uncut;
 pub(crate) use self::start::launch_as;
 use self::start::{launch, launch_with};
-use self::split_k::Uncut;
 use self::upright::{across, or_copy, upright_copies, upright_rows, views_of};
 use crate::dispatch::capture;
 use crate::dispatch::trace;

@@ -1,6 +1,6 @@
 //! Products whose tiles do not come out even, cut along K: two launches of [`kernels::split_k`].
 
-use genesis_kernel::autotune::{Problem, Source, machine};
+use genesis_kernel::autotune::{Problem, machine};
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::Arg;
@@ -9,7 +9,7 @@ use genesis_kernel::tuning::split_k::SplitK;
 use kernels::split_k as device;
 
 use super::arguments::{scalar, view};
-use super::start::launch_as;
+use super::start::{is_measured, launch_as};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -39,9 +39,7 @@ pub(super) fn cut(on: &Tensor, of: &Uncut<'_>) -> Result<Option<(Tile, SplitK)>>
         return Ok(None);
     }
     let stream = &on.device().stream();
-    // SAFETY: as in `matmul`, which launches with these arguments.
-    let (_, source) = unsafe { of.kernel.choose(stream, of.dtypes, &[], of.args) }?;
-    if matches!(source, Source::Database | Source::Table | Source::Measured) {
+    if is_measured(of.kernel, stream, of.dtypes, of.args)? {
         return Ok(None);
     }
     let sizes = of.sizes.map(|size| size as i64);
@@ -78,12 +76,11 @@ pub(super) fn run(c: &Tensor, of: &Uncut<'_>, (tile, cut): (Tile, SplitK)) -> Re
         ..LaunchOptions::default()
     };
     let consts = [m as i64, n as i64, k as i64];
-    let args =
-        [a.clone(), b.clone(), result.clone(), sums(true), split.clone(), parts.clone(), each];
+    let args = [*a, *b, *result, sums(true), split, parts, each];
     let grid = Grid::x(cut.units() + whole);
     launch_as(product, c, grid, of.dtypes, &consts, options, &args)?;
     let consts = [m as i64, n as i64, ROWS as i64];
-    let args = [sums(false), result.clone(), split, parts];
+    let args = [sums(false), *result, split, parts];
     let grid = Grid::x(cut.split * m / ROWS);
     launch_as(sum, c, grid, of.dtypes, &consts, LaunchOptions::default(), &args)
 }

@@ -1,9 +1,10 @@
 //! Launches of a kernel with all its arguments made: what the others of this folder end in.
 
+use genesis_kernel::autotune::Source;
 use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::Arg;
+use genesis_kernel::runtime::{Arg, Stream};
 
 use crate::dispatch::{capture, trace};
 use crate::error::Result;
@@ -55,4 +56,17 @@ pub(crate) fn launch_as(
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
+}
+
+/// Whether somebody measured how a tuned launch with these arguments is fastest: this user, the kernel's table, or this
+/// process.
+pub(super) fn is_measured(
+    kernel: &'static KernelDef,
+    stream: &Stream,
+    dtypes: &[DType],
+    args: &[Arg],
+) -> Result<bool> {
+    // SAFETY: as in `launch_as`; it may be measured with these arguments.
+    let (_, source) = unsafe { kernel.choose(stream, dtypes, &[], args) }?;
+    Ok(matches!(source, Source::Database | Source::Table | Source::Measured))
 }

@@ -144,7 +144,9 @@ pub(super) fn group(
     wall_ms: f64,
 ) -> Averages {
     let rows = match group_by {
-        GroupBy::Kernel => kernels(trace, peaks, |launch| (launch.kernel.to_owned(), String::new())),
+        GroupBy::Kernel => {
+            kernels(trace, peaks, |launch| (launch.kernel.to_owned(), String::new()))
+        }
         GroupBy::KernelAndInputs => {
             let ranges: BTreeMap<u64, &Range> =
                 trace.ranges.iter().map(|range| (range.id, range)).collect();

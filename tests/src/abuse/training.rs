@@ -384,7 +384,13 @@ fn others(rows: &mut Vec<Row>) {
             }
             Ok(())
         })?;
-        let by = g.one(&[GroupBy::Name, GroupBy::NameAndInputs, GroupBy::Module, GroupBy::Kernel, GroupBy::KernelAndInputs]);
+        let by = g.one(&[
+            GroupBy::Name,
+            GroupBy::NameAndInputs,
+            GroupBy::Module,
+            GroupBy::Kernel,
+            GroupBy::KernelAndInputs,
+        ]);
         done(Ok(profile.key_averages(by).table(g.one(&[SortBy::Calls, SortBy::Bytes]), g.v())))
     });
     row("Characters", |g| {

@@ -39,16 +39,14 @@ fn is_read_by_then(func: &Func, load: Op, store: Op) -> bool {
 
 /// Whether one op stands ahead of another in a region that no loop but a share of a grid repeats.
 fn stands_ahead(func: &Func, first: Op, second: Op) -> bool {
-    let (Some(first), Some(second)) =
-        (path(func, func.body, first), path(func, func.body, second))
+    let (Some(first), Some(second)) = (path(func, func.body, first), path(func, func.body, second))
     else {
         return false;
     };
     let common = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
     let repeats = |&(region, place): &(Region, usize)| {
         let op = func.region(region).ops[place];
-        let is_loop = matches!(func.op(op).kind, OpKind::For(_) | OpKind::While);
-        is_loop && !is_share_of_grid(func, op)
+        func.op(op).kind.is_loop() && !is_share_of_grid(func, op)
     };
     match (first.get(common), second.get(common)) {
         (Some((a, i)), Some((b, j))) => a == b && i < j && !first[..common].iter().any(repeats),
