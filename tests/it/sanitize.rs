@@ -246,6 +246,12 @@ fn run_tf32(device: Device) -> Result<()> {
     Ok(())
 }
 
+/// Products whose last tiles are cut along K.
+#[test]
+fn products_in_parts() -> Result<()> {
+    Ok(wanted().into_iter().try_for_each(crate::split_k::run)?)
+}
+
 #[test]
 fn draws_of_every_kind() -> Result<()> {
     wanted().into_iter().try_for_each(run_draws)
@@ -636,6 +642,7 @@ fn nothing_is_left_out() -> Result<()> {
     run_attention(device)?;
     language_models::run(device)?;
     run_places(device)?;
+    crate::split_k::run(device)?;
     if device.is_cuda() {
         run_unordered(device)?;
         run_tf32(device)?;
