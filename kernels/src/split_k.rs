@@ -138,7 +138,7 @@ macro_rules! sums_of_parts {
 }
 
 sums_of_parts! {
-    /// The tiles of `c` whose sums [`split_k()`] left in parts: a program for each `ROWS` rows of each of `split` tiles.
+    /// The tiles of `c` whose sums [`split_k`] left in parts: a program for each `ROWS` rows of each of `split` tiles.
     split_k_sum -> T
 
     /// The same where `c` is as wide as the sums.
