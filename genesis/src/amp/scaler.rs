@@ -69,7 +69,7 @@ impl Default for GradScalerOptions {
 /// let mut scaler = GradScaler::new(GradScalerOptions::default(), Device::Cpu)?;
 /// for _ in 0..5 {
 ///     sgd.zero_grad();
-///     let loss = autocast(DType::F16, || x.matmul(&w)?.to_dtype(DType::F32)?.mean())?;
+///     let loss = autocast(DType::F16, || x.matmul(&w)?.to_dtype(DType::F32)?.sum())?;
 ///     scaler.scale(&loss)?.backward()?;
 ///     scaler.unscale_(&sgd)?;
 ///     clip_grad_norm_(sgd.parameters(), 1.0, 2.0)?;
