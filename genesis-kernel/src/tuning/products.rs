@@ -13,7 +13,7 @@
 //!
 //! [`Work`] reproduces that order, and so picks for any shape. What is added for MMAs that read shared memory is the
 //! epilogue of a tile, in which its warps multiply nothing, unless another warpgroup alternates with them (ping-pong).
-//! Sustained, against cuBLAS in the same run:
+//! Against cuBLAS in turns, each for tens of milliseconds:
 //!
 //! ```text
 //! m, n, k             128x256   128x128 ping-pong
@@ -24,6 +24,9 @@
 //! 8192 8192  8192        1.02               1.04
 //! 16384 16384 16384      1.01               0.96      rows of tiles leave the cache before their next use
 //! ```
+//!
+//! In a program that multiplies for seconds the GPU is at its power limit, and tiles that load less are ahead from a K of
+//! 2048 on: see `LOADS`.
 
 use super::multiprocessor::{WARP_THREADS, WARPGROUP_WARPS};
 use super::registers::MOST_ACCUMULATORS;

@@ -493,3 +493,47 @@ fn a_line_that_begins_anywhere_is_loaded_by_threads() {
     assert!(text.contains("view_load %l"), "{text}");
     assert!(!after(SHARED, &OPTIONS).contains("view_load %l"));
 }
+
+/// The product with this ahead of the sums that a loop begins with, and this behind the store.
+fn read(ahead: &str, start: &str, behind: &str) -> String {
+    product(LAST, LAST, LAST)
+        .replace("  %6 = for", &format!("{ahead}  %6 = for"))
+        .replace("(%8 = %5)", &format!("(%8 = {start})"))
+        .replace("  return", &format!("{behind}  return"))
+}
+
+const READ: &str =
+    "  %13 = view_load %c, %0, %0 : bf16[128x256]\n  %14 = cast %13 : f32[128x256]\n";
+
+fn is_copied(text: &str) -> bool {
+    let text = after(text, &OPTIONS);
+    assert!(text.contains("tma_load"), "{text}");
+    text.contains("tma_store")
+}
+
+#[test]
+fn a_result_that_was_read_by_then_is_copied() {
+    assert!(is_copied(&read(READ, "%14", "")));
+    let epilogue = "  %15 = add %6, %14 : f32[128x256]\n  %12 = cast %15 : bf16[128x256]";
+    let product = product(LAST, LAST, LAST);
+    let added = product.replace("  %12 = cast %6 : bf16[128x256]", &format!("{READ}{epilogue}"));
+    assert!(is_copied(&added));
+}
+
+#[test]
+fn a_result_that_is_read_later_is_stored_as_ever() {
+    assert!(!is_copied(&read("", "%5", READ)), "behind the store");
+    assert!(!is_copied(&read(READ, "%5", "")), "ahead of it, but it need not have come by then");
+}
+
+/// The next iteration reads what this one wrote, but in a share of a grid, whose iterations have no order.
+#[test]
+fn a_result_that_the_next_iteration_reads_is_stored_as_ever() {
+    let looped = |first: &str, step: &str| {
+        let head =
+            format!("  %21 = num_programs 0 : i64\n  for %22 = {first} to %3 step {step} {{\n");
+        read(&format!("{head}{READ}"), "%14", "    yield\n  }\n")
+    };
+    assert!(is_copied(&looped("%20", "%21")));
+    assert!(!is_copied(&looped("%1", "%2")));
+}
