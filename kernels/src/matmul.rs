@@ -72,17 +72,18 @@ pub fn start_of<O: Float, A: Float, const BM: usize, const BN: usize>(
     start
 }
 
-/// The tile of `a b` that begins at this row and column, added to `start`.
+/// The tile of `a b` that begins at this row and column, of K from and to, added to `start`.
 #[device]
 pub fn product<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
     a: View<T, 3>,
     b: View<T, 3>,
     start: Tile2<A, BM, BN>,
     at: (i64, i64, i64),
+    k: (i64, i64),
 ) -> Tile2<A, BM, BN> {
-    let (batch, row, column) = at;
+    let ((batch, row, column), (first, end)) = (at, k);
     let mut acc = start;
-    for p in range(0, a.dim(2), BK) {
+    for p in range(first, end, BK) {
         let u = a.load::<1, BM, BK>([batch, row, p]).squeeze(0);
         let v = b.load::<1, BK, BN>([batch, p, column]).squeeze(0);
         acc = dot(u, v, acc);
@@ -130,7 +131,7 @@ macro_rules! products {
                 let (batch, $row, $column) = scheduled_tile::<BM, BN>(tile, m, n);
                 let at = (batch, $row, $column);
                 let start = start_of::<$out, A, BM, BN>($c, at, 0 $(+ $adds)?);
-                let $acc = product::<T, A, BM, BN, BK>($a, $b, start, at);
+                let $acc = product::<T, A, BM, BN, BK>($a, $b, start, at, (0, $a.dim(2)));
                 let y = { $($body)* };
                 $c.store([batch, $row, $column], y.to::<$out>().expand_dims(0));
             }

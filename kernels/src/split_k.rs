@@ -18,7 +18,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::matmul::scheduled_tile;
+use crate::matmul::{product, scheduled_tile, start_of};
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
@@ -52,36 +52,32 @@ pub fn work_unit(
 }
 
 macro_rules! split_k {
-    ($($(#[$doc:meta])* $name:ident -> $out:ident: |$c:ident, $acc:ident, $first:ident, $at:ident| { $($begin:tt)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident -> $out:ident $(, adds $adds:literal)?;)*) => {$(
         $(#[$doc])*
         #[kernel]
         pub fn $name<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
             a: View<T, 3>,
             b: View<T, 3>,
-            $c: ViewMut<$out, 3>,
+            c: ViewMut<$out, 3>,
             sums: ViewMut<A, 3>,
             split: i64,
             parts: i64,
             each: i64,
         ) {
-            let (m, n) = ($c.dim(1), $c.dim(2));
+            let (m, n) = (c.dim(1), c.dim(2));
             let steps = cdiv(a.dim(2), BK);
-            let whole = $c.dim(0) * cdiv(m, BM) * cdiv(n, BN) - split;
+            let whole = c.dim(0) * cdiv(m, BM) * cdiv(n, BN) - split;
             for unit in persistent(split * parts + whole) {
-                let (tile, $first, end) = work_unit(unit, steps, (whole, split, parts, each));
-                let $at = scheduled_tile::<BM, BN>(tile, m, n);
-                let (batch, row, column) = $at;
-                let mut $acc = zeros::<A, BM, BN>();
-                $($begin)*
-                for p in range($first * BK, end * BK, BK) {
-                    let u = a.load::<1, BM, BK>([batch, row, p]).squeeze(0);
-                    let v = b.load::<1, BK, BN>([batch, p, column]).squeeze(0);
-                    $acc = dot(u, v, $acc);
-                }
+                let (tile, first, end) = work_unit(unit, steps, (whole, split, parts, each));
+                let (batch, row, column) = scheduled_tile::<BM, BN>(tile, m, n);
+                let at = (batch, row, column);
+                let adds = 0 $(+ where_(first == 0, $adds, 0))?;
+                let start = start_of::<$out, A, BM, BN>(c, at, adds);
+                let acc = product::<T, A, BM, BN, BK>(a, b, start, at, (first * BK, end * BK));
                 if unit < split * parts {
-                    sums.store([unit, 0, 0], $acc.expand_dims(0));
+                    sums.store([unit, 0, 0], acc.expand_dims(0));
                 } else {
-                    $c.store([batch, row, column], $acc.to::<$out>().expand_dims(0));
+                    c.store([batch, row, column], acc.to::<$out>().expand_dims(0));
                 }
             }
         }
@@ -91,24 +87,16 @@ macro_rules! split_k {
 split_k! {
     /// `c = a b` with `a: [batch, m, k]`, `b: [batch, k, n]`, `c: [batch, m, n]`, accumulated in `A`, but for the last `split`
     /// tiles, one or more, whose sums go to `sums: [parts split, BM, BN]`, part by part. The last part has a step at least.
-    split_k -> T: |c, acc, first, at| {}
+    split_k -> T;
 
     /// [`split_k`] with the sums as they are.
-    split_k_wide -> A: |c, acc, first, at| {}
+    split_k_wide -> A;
 
     /// [`split_k`] plus what is in `c`, with which the first part of a tile begins.
-    split_k_add -> T: |c, acc, first, at| {
-        if first == 0 {
-            acc = c.load::<1, BM, BN>([at.0, at.1, at.2]).squeeze(0).to::<A>();
-        }
-    }
+    split_k_add -> T, adds 1_i64;
 
     /// [`split_k_add`] where `c` is as wide as the sums.
-    split_k_add_wide -> A: |c, acc, first, at| {
-        if first == 0 {
-            acc = c.load::<1, BM, BN>([at.0, at.1, at.2]).squeeze(0);
-        }
-    }
+    split_k_add_wide -> A, adds 1_i64;
 }
 
 macro_rules! sums_of_parts {
