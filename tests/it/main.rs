@@ -57,8 +57,9 @@ mod gpu;
 /// Gradients of every op of the table.
 mod gradients;
 mod graphs;
-/// Matrix products for an sm_90a GPU through the assembler.
+mod grid_wait;
 mod growth;
+/// Matrix products for an sm_90a GPU through the assembler.
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;

@@ -1,11 +1,17 @@
 //! Which loads and stores of global memory pass by the caches.
 //!
-//! A load of memory that nobody writes while the kernel runs goes through the read-only path (`ld.global.nc`), and may
-//! move. Where each address is used by one thread and at one time, in whole vectors and without a loop, a line that stays in
+//! A load of memory that this kernel does not write may move. Where nobody else writes it either while the kernel runs, it
+//! goes through the read-only path (`ld.global.nc`): a dependent kernel of programmatic dependent launch runs already
+//! while its primary grid still writes, so there only `constant` memory does. The assembler would be free to move any
+//! other load above `griddepcontrol.wait`, and did: the first rows of `min_cols` in tiles of 4 x 1024, which then had what
+//! their memory held before.
+//!
+//! Where each address is used by one thread and at one time, in whole vectors and without a loop, a line that stays in
 //! the first-level cache takes the place of one that is used again:
 //!
 //! ```text
-//! %3 = load %x : f32[1024]       select 3 cache readonly streaming     ld.global.nc.L1::no_allocate.v4.b32
+//! %3 = load %x : f32[1024]       select 3 cache readonly streaming     ld.global.L1::no_allocate.v4.b32
+//! %5 = load %table : f32[1024]   select 5 cache readonly nc            ld.global.nc.v4.b32
 //! store %y, %3                   select 4 cache streaming              st.global.cs.v4.b32
 //! ```
 //!
@@ -43,7 +49,8 @@ fn choose(code: &mut Code, lir: &LayoutIr, streams: Streaming) {
             true => readonly && streams.loads && is_once(),
             false => streams.stores && is_once(),
         };
-        let cached = Cached { readonly, streaming };
+        let nc = readonly && attrs.is_some_and(|attrs| !code.grid_wait.overlaps_writes(attrs));
+        let cached = Cached { readonly, nc, streaming };
         if cached != Cached::default() {
             code.selection.cached.insert(op, cached);
         }
@@ -93,6 +100,21 @@ kernel copy(%x: *f32 readonly multiple_of 16, %y: *f32 exclusive multiple_of 16)
             + select 4 cache readonly                 // load
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "cache_policy"));
+    }
+
+    #[test]
+    fn what_a_primary_grid_may_write_is_not_read_through_the_read_only_path() {
+        let count = |text: &str| {
+            let selection = selected(&assigned(text, 4), RunBy::Block);
+            selection.cached.values().filter(|cached| cached.nc).count()
+        };
+        assert_eq!(count(COPY), 0);
+        let constant =
+            COPY.replace("%x: *f32 readonly", "%w: *f32 readonly, %x: *f32 readonly constant");
+        // Loads of constant memory that come before the wait keep their place, those behind it need not.
+        assert_eq!(count(&constant), 0);
+        let behind = constant.replace("  %0 = iota", "  %20 = load %w : f32\n  %0 = iota");
+        assert_eq!(count(&behind), 2);
     }
 
     #[test]

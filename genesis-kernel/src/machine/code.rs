@@ -504,6 +504,8 @@ pub(crate) fn producer_ir(producer: &Func, whole: &LayoutIr) -> LayoutIr {
 /// Where `griddepcontrol.wait` stands in a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GridWait {
+    /// Nowhere: the target has no programmatic dependent launch.
+    Never,
     /// Before all else.
     First,
     /// After its first copies to shared memory.
@@ -517,10 +519,15 @@ impl GridWait {
     /// its loads goes.
     pub(crate) fn orders(self, attrs: &ParamAttrs) -> bool {
         match self {
-            GridWait::First => false,
+            GridWait::Never | GridWait::First => false,
             GridWait::AfterCopies => !attrs.constant,
             GridWait::AfterLoads => true,
         }
+    }
+
+    /// Whether the primary grid may write memory behind a parameter while this kernel runs already.
+    pub(crate) fn overlaps_writes(self, attrs: &ParamAttrs) -> bool {
+        self != GridWait::Never && !attrs.constant
     }
 }
 

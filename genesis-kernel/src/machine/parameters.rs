@@ -24,7 +24,7 @@ const MAX_ALIGNMENT_BITS: u32 = 12;
 /// What is promised of the memory behind a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Promise {
-    /// Nothing writes it during the launch.
+    /// Nothing writes it during the launch. Of what is `noalias` too, LLVM makes every load an `ld.global.nc`.
     pub(crate) readonly: bool,
     /// A thread reaches it through this parameter only, and no other thread writes what it reads.
     pub(crate) noalias: bool,
@@ -58,7 +58,7 @@ pub(crate) fn promises(lir: &LayoutIr, gpu: &GpuTarget) -> Vec<Promise> {
 fn promise(attrs: &ParamAttrs, wait: GridWait, is_shared: bool) -> Promise {
     let (is_written, aligned) = (wait.orders(attrs), attrs.multiple_of > 1);
     Promise {
-        readonly: attrs.readonly && !is_written,
+        readonly: attrs.readonly && !is_written && !wait.overlaps_writes(attrs),
         noalias: (attrs.readonly || attrs.exclusive && !is_shared) && !is_written,
         align: aligned.then(|| 1 << attrs.multiple_of.trailing_zeros().min(MAX_ALIGNMENT_BITS)),
     }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_row_is_read_and_its_sum_stored() {
         expect![[r#"
-            param 0 readonly noalias align 16
+            param 0 noalias align 16
             param 1 noalias
         "#]]
         .assert_eq(&text(&row_sum(2048, None)));

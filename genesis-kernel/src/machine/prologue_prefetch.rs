@@ -44,6 +44,9 @@ use crate::target::GpuTarget;
 
 /// Where a kernel waits for the primary grid.
 pub(crate) fn grid_wait(lir: &LayoutIr, gpu: &GpuTarget) -> GridWait {
+    if !gpu.features.pdl {
+        return GridWait::Never;
+    }
     match Prefetch::of(lir, gpu) {
         Some(Prefetch::Loads { .. }) => GridWait::AfterLoads,
         Some(Prefetch::Copies { .. }) => GridWait::AfterCopies,
@@ -288,7 +291,7 @@ mod tests {
         assert!(prologue_prefetch[5..].contains(&"ld.global"));
         assert!(!ptx("constant", &GpuTarget::SM_90A).contains("ld.global.nc"));
         let usual = order(&ptx("", &GpuTarget::SM_90A));
-        assert_eq!(usual[..2], ["griddepcontrol.wait", "cp.async.cg"]);
+        assert_eq!(usual[..3], ["griddepcontrol.wait", "ld.global", "cp.async.cg"]);
         assert!(!order(&ptx("constant", &GpuTarget::SM_80)).contains(&"griddepcontrol.wait"));
     }
 

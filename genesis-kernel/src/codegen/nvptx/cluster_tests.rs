@@ -73,7 +73,7 @@ fn a_row_is_reduced_through_the_memory_of_all_blocks() {
         assert_eq!(count(&kernel, "bar.sync") + count(&kernel, "barrier.sync"), 0);
         // Each block has its part of the row.
         let vectors = 4096 / cluster as usize / 128 / 8;
-        assert_eq!(count(&kernel, "ld.global.nc.v4"), vectors.max(1) * usize::from(vectors > 0));
+        assert_eq!(count(&kernel, "ld.global.v4"), vectors.max(1) * usize::from(vectors > 0));
         assert!(kernel.ptx.contains("%clusterid.x") && !kernel.ptx.contains("%ctaid"));
         assert_eq!(kernel.shared_bytes, 2 * (4 * 4 * cluster + 16));
     }

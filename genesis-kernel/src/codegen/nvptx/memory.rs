@@ -5,14 +5,14 @@
 //! are issued back to back, with no branch between them:
 //!
 //! ```text
-//! @p ld.global.nc.v4.b32 {a, b, c, d}, [address];      a, b, c, d keep `other` where p is false
+//! @p ld.global.v4.b32 {a, b, c, d}, [address];      a, b, c, d keep `other` where p is false
 //! ```
 //!
 //! `load_once` and its like name a policy of the second-level cache, as Triton's eviction hints do:
 //!
 //! ```text
 //! createpolicy.fractional.L2::evict_first.b64 policy, 1.0;
-//! ld.global.nc.L1::evict_first.L2::cache_hint.v4.b32 {a, b, c, d}, [address], policy;
+//! ld.global.L1::evict_first.L2::cache_hint.v4.b32 {a, b, c, d}, [address], policy;
 //! ```
 //!
 //! Where threads hold copies of an element, all load it and one of them stores it.
@@ -102,42 +102,45 @@ fn operand_list(first: u32, count: u32) -> String {
 /// How an access treats the caches: what its instruction says, and the policy that it names.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cached {
+    /// `.nc`: non-coherent.
+    nc: bool,
     modifiers: &'static str,
     policy: Option<Val>,
+    /// A load needs no order beside other accesses.
+    readonly: bool,
 }
 
 impl Cached {
-    /// A load with nothing said, of memory that nobody writes where `readonly`.
-    pub(super) fn usual(readonly: bool) -> Cached {
-        Cached { modifiers: if readonly { ".nc" } else { "" }, policy: None }
+    /// A load with nothing said but what machine IR has selected.
+    pub(super) fn usual(selected: machine::Cached) -> Cached {
+        let machine::Cached { readonly, nc, streaming } = selected;
+        let modifiers = if streaming { ".L1::no_allocate" } else { "" };
+        Cached { nc, modifiers, policy: None, readonly }
     }
 }
 
 /// What the hints are to the first-level cache, with a policy for the second-level one.
-const fn modifiers(cache: Cache, readonly: bool) -> &'static str {
-    match (cache, readonly) {
-        (Cache::Usual, false) => "",
-        (Cache::Usual, true) => ".nc",
-        (Cache::Once, false) => ".L1::evict_first.L2::cache_hint",
-        (Cache::Once, true) => ".nc.L1::evict_first.L2::cache_hint",
-        (Cache::Kept, false) => ".L1::evict_last.L2::cache_hint",
-        (Cache::Kept, true) => ".nc.L1::evict_last.L2::cache_hint",
+const fn modifiers(cache: Cache) -> &'static str {
+    match cache {
+        Cache::Usual => "",
+        Cache::Once => ".L1::evict_first.L2::cache_hint",
+        Cache::Kept => ".L1::evict_last.L2::cache_hint",
     }
 }
 
 impl Lowering<'_> {
-    /// How a load or store with a hint treats the caches.
-    fn cached(&self, cache: Cache, readonly: bool) -> Cached {
+    /// How a load or store treats the caches: as its hint says, else as machine IR has selected.
+    fn cached(&self, cache: Cache, selected: machine::Cached) -> Cached {
         let policy = |which: &str| {
             let text = format!("createpolicy.fractional.L2::{which}.b64 $0, 1.0;");
             self.e.inline_asm(self.e.i64(), &text, "=l", &[], false)
         };
         let policy = match cache {
-            Cache::Usual => None,
+            Cache::Usual => return Cached::usual(selected),
             Cache::Once => Some(policy("evict_first")),
             Cache::Kept => Some(policy("evict_last")),
         };
-        Cached { modifiers: modifiers(cache, readonly), policy }
+        Cached { modifiers: modifiers(cache), policy, ..Cached::usual(selected) }
     }
 
     pub(super) fn load(&mut self, op: Op) -> Result<(), Error> {
@@ -149,15 +152,12 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
-        let machine::Cached { readonly, streaming } = self.cached_by(op);
+        let selected = self.cached_by(op);
         let dtype = self.dtype(data.results[0]);
         let access = self.lir.access(op);
         let hint = data.cache;
-        let cached = match streaming {
-            true => Cached { modifiers: ".nc.L1::no_allocate", policy: None },
-            false => self.cached(hint, readonly),
-        };
-        let is_plain = mask.is_none() && condition.is_none() && !streaming && hint == Cache::Usual;
+        let cached = self.cached(hint, selected);
+        let is_plain = mask.is_none() && condition.is_none() && cached.modifiers.is_empty();
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
         for (number, group) in access.groups.iter().enumerate() {
             let leader = group[0] as usize;
@@ -181,7 +181,7 @@ impl Lowering<'_> {
                 };
                 self.load_asm(dtype, group.len(), ptr[leader], cached, (on, other))
             } else {
-                self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)
+                self.load_plain(dtype, group.len(), ptr[leader], access.alignment, selected.nc)
             };
             for (&reg, value) in group.iter().zip(vector) {
                 registers[reg as usize] = Some(value);
@@ -197,8 +197,8 @@ impl Lowering<'_> {
         let (ptr, value, mask) = (&operands[0], &operands[1], operands.get(2));
         let dtype = self.dtype(data.operands[1]);
         let access = self.lir.access(op);
-        let cached = self.cached(data.cache, false);
         let streaming = self.cached_by(op).streaming;
+        let cached = self.cached(data.cache, machine::Cached::default());
         let space = if streaming { "global.cs" } else { "global" };
         let is_plain = !streaming && data.cache == Cache::Usual;
         for (number, group) in access.groups.iter().enumerate() {
@@ -248,12 +248,13 @@ impl Lowering<'_> {
         elements: usize,
         ptr: Val,
         alignment: u32,
-        readonly: bool,
+        nc: bool,
     ) -> Vec<Val> {
         let e = self.e;
         let ty = e.vec(e.memory_ty(dtype), elements as u32);
         let vector = e.load_aligned(ty, ptr, alignment);
-        if readonly {
+        if nc {
+            // Of global memory LLVM loads what is invariant by `ld.global.nc`.
             e.set_metadata(vector, "invariant.load", None);
         }
         let element = |i| from_memory(e, dtype, e.extract(vector, i));
@@ -280,7 +281,8 @@ impl Lowering<'_> {
         let n = words.count;
         let mut constraints: Vec<String> = vec![format!("={}", words.letter); n as usize];
         let (list, suffix) = (operand_list(0, n), words.suffix());
-        let Cached { modifiers, policy } = cached;
+        let Cached { nc, modifiers, policy, readonly } = cached;
+        let nc = if nc { ".nc" } else { "" };
         let (mut args, mut text) = match on {
             Some(on) => {
                 constraints.extend((0..n).map(|i| i.to_string()));
@@ -289,10 +291,10 @@ impl Lowering<'_> {
                 args.extend([on, ptr]);
                 let (predicate, address) = (2 * n, 2 * n + 1);
                 let text =
-                    format!("@${predicate} ld.global{modifiers}.{suffix} {list}, [${address}]");
+                    format!("@${predicate} ld.global{nc}{modifiers}.{suffix} {list}, [${address}]");
                 (args, text)
             }
-            None => (vec![ptr], format!("ld.global{modifiers}.{suffix} {list}, [${n}]")),
+            None => (vec![ptr], format!("ld.global{nc}{modifiers}.{suffix} {list}, [${n}]")),
         };
         constraints.push("l".to_owned());
         if let Some(policy) = policy {
@@ -304,9 +306,7 @@ impl Lowering<'_> {
         text.push(';');
         let ty = words.ty(e);
         let result = if n == 1 { ty } else { e.structure(&vec![ty; n as usize]) };
-        // What nobody writes may be read at any time.
-        let changes = !modifiers.starts_with(".nc");
-        let loaded = e.inline_asm(result, &text, &constraints.join(","), &args, changes);
+        let loaded = e.inline_asm(result, &text, &constraints.join(","), &args, !readonly);
         let loaded: Vec<Val> = match n {
             1 => vec![loaded],
             _ => (0..n).map(|i| e.extract_value(loaded, i)).collect(),
@@ -424,9 +424,10 @@ mod tests {
             let Target::Gpu(gpu) = &target else { continue };
             let compiled = special.compile(&target).expect("it compiles");
             let ptx = compiled.ptx().expect("a GPU's");
+            let nc = if gpu.features.pdl { "" } else { ".nc" };
             for what in [
-                "ld.global.nc.L1::evict_first.L2::cache_hint.v4.b32",
-                "ld.global.nc.L1::evict_last.L2::cache_hint.v4.b32",
+                &format!("ld.global{nc}.L1::evict_first.L2::cache_hint.v4.b32"),
+                &format!("ld.global{nc}.L1::evict_last.L2::cache_hint.v4.b32"),
                 "st.global.L1::evict_first.L2::cache_hint.v4.b32",
                 "st.global.L1::evict_last.L2::cache_hint.v4.b32",
                 "createpolicy.fractional.L2::evict_first.b64",
@@ -435,7 +436,8 @@ mod tests {
                 assert!(ptx.contains(what), "{what}: {ptx}");
             }
             // What says nothing is as it was.
-            assert!(ptx.contains("ld.global.v4.b32") && ptx.contains("ld.global.nc.b32"), "{ptx}");
+            let last = format!("ld.global{nc}.b32");
+            assert!(ptx.contains("ld.global.v4.b32") && ptx.contains(&last), "{ptx}");
             if let Some(assembler) = ptxas::find_or_skip() {
                 ptxas::assemble(&assembler, ptx, gpu.name()).expect("it assembles");
             }

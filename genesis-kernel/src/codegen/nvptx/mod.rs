@@ -142,8 +142,13 @@ pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKerne
 
 fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
     let ptx = module.e.assembly(&module.machine)?;
-    if target.features.pdl && machine::grid_wait(lir, target) == GridWait::First {
+    let wait = machine::grid_wait(lir, target);
+    if wait == GridWait::First {
         programmatic_dependent_launch::check(&ptx)?;
+    }
+    if wait != GridWait::Never {
+        let reads_constant = lir.func.params.iter().any(|param| param.attrs.constant);
+        programmatic_dependent_launch::check_loads(&ptx, reads_constant)?;
     }
     Ok(GpuKernel {
         name: module.name,

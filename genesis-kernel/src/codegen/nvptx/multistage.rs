@@ -321,7 +321,7 @@ impl<'a> Lowering<'a> {
             let is_wanted = mask.map_or(ahead.exists, |mask| self.e.and(mask, ahead.exists));
             let dtype: DType = self.dtype(value);
             let n = group.len();
-            let cached = Cached::usual(self.cached_by(load.op).readonly);
+            let cached = Cached::usual(self.cached_by(load.op));
             let how = (Some(is_wanted), None);
             let registers = self.load_asm(dtype, n, ptr[leader], cached, how);
             let late = Late { load: load.op, registers, address, on: Some(on) };

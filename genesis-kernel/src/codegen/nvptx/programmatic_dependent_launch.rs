@@ -30,6 +30,21 @@ pub(crate) fn waits_for_grid(ptx: &str) -> bool {
 const ACCESSES: [&str; 6] =
     ["ld.global", "ld.volatile.global", "st.global", "\tatom.", "\tred.", "cp.async"];
 
+/// Sees that a kernel loads what the primary grid may write by no instruction that `ptxas` may move above the wait, as it
+/// may `ld.global.nc`.
+///
+/// # Errors
+/// A bug, if it does.
+pub(super) fn check_loads(ptx: &str, reads_constant: bool) -> Result<(), Error> {
+    match ptx.lines().find(|line| !reads_constant && line.contains("ld.global.nc")) {
+        Some(line) => Err(Error::bug(format!(
+            "`{}` reads memory that the primary grid may write",
+            line.trim()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Sees that a kernel whose wait comes first has no access of global memory before it.
 ///
 /// # Errors
@@ -68,5 +83,13 @@ mod tests {
             assert!(check(&ptx(&format!("\t{access};\n"))).is_err(), "{access}");
         }
         assert!(check(".entry k()\n{\n\tret;\n}\n").is_err());
+    }
+
+    #[test]
+    fn a_load_that_may_pass_the_wait_is_found() {
+        let ptx = |load: &str| format!("griddepcontrol.wait;\n\t{load} %r1, [%rd1];\n");
+        assert!(check_loads(&ptx("ld.global.b32"), false).is_ok());
+        assert!(check_loads(&ptx("ld.global.nc.b32"), false).is_err());
+        assert!(check_loads(&ptx("ld.global.nc.b32"), true).is_ok());
     }
 }

@@ -128,7 +128,7 @@ fn a_part_of_a_view_moves_vectors_where_the_view_does() {
     let kernel = copied::specialize(copied::Consts {}, &hints).unwrap();
     let compiled = kernel.compile(&crate::Target::sm_90a()).unwrap();
     let ptx = compiled.ptx().unwrap();
-    assert!(ptx.contains("ld.global.nc") && ptx.contains(".v4"), "{ptx}");
+    assert!(ptx.contains("ld.global") && ptx.contains(".v4"), "{ptx}");
 }
 
 #[kernel]
