@@ -168,9 +168,10 @@ fn configurations() -> Vec<Configuration> {
     all
 }
 
-/// Kernels that spill in tiles that launches choose, and how many bytes, to the byte: three index divisions of the
-/// warps that bring boxes of rank 5 do not fit into their registers.
-const SPILLING: [(&str, &str); 1] = [("conv_by_one ", "SPILLS 36")];
+/// Kernels that spill in tiles that launches choose, and how many bytes, to the byte. Three index divisions of the warps that
+/// bring boxes of rank 5 do not fit into their registers. A decode step of heads of 128 with norms holds the first rows of keys
+/// over its prologue, since loads that the primary grid may write keep their place behind the wait.
+const SPILLING: [(&str, &str); 2] = [("conv_by_one ", "SPILLS 36"), ("paged_decode ", "SPILLS 32")];
 
 /// Bytes that a thread of attention with warp roles may keep in local memory: a few numbers that stay as they are in the
 /// loop, most of them read behind it. The accumulators of heads of 256 leave no more registers.
