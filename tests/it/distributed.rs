@@ -158,7 +158,8 @@ impl Launch {
         let first = outputs.iter().filter(failed).max_by_key(|output| output.status.code());
         if let Some(output) = first {
             let rank = outputs.iter().position(|other| std::ptr::eq(other, output));
-            anyhow::bail!("rank {} of {}: {}", rank.unwrap_or(0), self.ranks, text(output));
+            let (rank, status) = (rank.unwrap_or(0), output.status);
+            anyhow::bail!("rank {rank} of {}, {status}: {}", self.ranks, text(output));
         }
         for (rank, output) in outputs.iter().enumerate() {
             let text = text(output);
