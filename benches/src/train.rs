@@ -157,7 +157,9 @@ impl Training {
             let part = |first| ids.narrow(1, first, step.length)?.contiguous();
             Ok::<_, genesis::Error>((part(0)?, part(1)?.flatten(0, 1)?))
         })?;
-        let options = AdamWOptions { lr: 1e-5, ..AdamWOptions::default() };
+        // Of bf16 weights the peer has no copy in f32 and moments in bf16.
+        let stochastic_rounding = step.precision.of_weights() == DType::BF16;
+        let options = AdamWOptions { lr: 1e-5, stochastic_rounding, ..AdamWOptions::default() };
         let optimizer = AdamW::new(loaded.model.parameters(), options);
         let half = (step.precision == Precision::Autocast).then(|| Autocast::from(DType::BF16));
         Ok(Training { loaded, optimizer, half, tokens, targets })

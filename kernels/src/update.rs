@@ -13,6 +13,7 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::many::{distance, share};
+use crate::random::words;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
@@ -84,6 +85,23 @@ pub fn set_weight<T: Float, A: Float, const BLOCK: usize, const MASTER: usize>(
     store(ws + i, x.to::<T>(), inside);
 }
 
+/// `x` as `S`. With `STOCHASTIC` 1, where `S` is bf16, it goes up or down by chance, such that its mean is `x`, as the lower
+/// half of 16 `bits` says: what the 16 bits that bf16 lacks and `bits` carry over.
+#[device]
+pub fn rounded<A: Float, S: Float, const BLOCK: usize, const STOCHASTIC: usize>(
+    x: Tile1<A, BLOCK>,
+    bits: Tile1<u32, BLOCK>,
+) -> Tile1<S, BLOCK> {
+    if STOCHASTIC == 1 {
+        let wide = x.to::<f32>();
+        let up = (bitcast::<u32>(wide) + (bits & 0xFFFF_u32)) & 0xFFFF_0000_u32;
+        // A carry would make another number of NaN.
+        where_(wide == wide, bitcast::<f32>(up), wide).to::<S>()
+    } else {
+        x.to::<S>()
+    }
+}
+
 /// SGD. `m` is the momentum, which begins as the first gradient; with `MOMENTUM` 0 there is none.
 ///
 /// `m = momentum * m + (1 - dampening) * g`, then `w -= lr * m`, or with Nesterov's form
@@ -142,25 +160,31 @@ pub fn sgd<
 /// A root and a quotient that are off by an ulp each leave the rate of memory the limit: exact ones were half of the 440
 /// instructions of 8 elements. A root of less than `2^-126` is 0, which `eps` hides.
 ///
+/// The moments are of `S`. With `STOCHASTIC` 1 they and the weights are in bf16 alone and rounded stochastically: most steps
+/// are less than half of a weight's last bit, and most changes of `v` less than half of its, which rounding to the nearest
+/// would lose all of.
+///
 /// The corrections of a step come ready made, `step_size = lr / (1 - beta1^t)` and
 /// `spread = 1 / sqrt(1 - beta2^t)`; where steps may not count they are computed here.
 #[kernel]
 pub fn adam<
     T: Float,
     A: Float,
+    S: Float,
     const BLOCK: usize,
     const WIDTH: usize,
     const MASTER: usize,
     const SKIPS: usize,
     const DECOUPLED: usize,
     const AMSGRAD: usize,
+    const STOCHASTIC: usize,
 >(
     w: PtrMut<T>,
     g: Ptr<T>,
     master: PtrMut<A>,
-    m: PtrMut<A>,
-    v: PtrMut<A>,
-    top: PtrMut<A>,
+    m: PtrMut<S>,
+    v: PtrMut<S>,
+    top: PtrMut<S>,
     chunks: Ptr<i64>,
     rows: Ptr<i64>,
     chunk: i64,
@@ -198,7 +222,11 @@ pub fn adam<
         let inside = i < end;
         let mut x = weight_of::<T, A, BLOCK, MASTER>(ws, masters, i, inside);
         let mut d = load(gs + i, inside).to::<A>() * sign;
-        let (m0, v0) = (load(ms + i, inside), load(vs + i, inside));
+        let (m0, v0) = (load(ms + i, inside).to::<A>(), load(vs + i, inside).to::<A>());
+        let mut bits = zeros::<u32, BLOCK>();
+        if STOCHASTIC == 1 {
+            bits = words::<BLOCK>(number.to::<u64>(), row << 40, at);
+        }
         if DECOUPLED == 1 {
             x = x - x * (lr * decay);
         } else {
@@ -206,20 +234,19 @@ pub fn adam<
         }
         let m1 = m0 * keep1 + d * beta1_rest;
         let v1 = v0 * keep2 + d * d * beta2_rest;
-        store(ms + i, m1, inside);
-        store(vs + i, v1, inside);
+        store(ms + i, rounded::<A, S, BLOCK, STOCHASTIC>(m1, bits), inside);
+        store(vs + i, rounded::<A, S, BLOCK, STOCHASTIC>(v1, bits >> 8), inside);
         let mut second = v1;
         if AMSGRAD == 1 {
-            second = maximum(load(tops + i, inside), v1);
-            store(tops + i, second, inside);
+            second = maximum(load(tops + i, inside).to::<A>(), v1);
+            store(tops + i, rounded::<A, S, BLOCK, STOCHASTIC>(second, bits >> 4), inside);
         }
-        set_weight::<T, A, BLOCK, MASTER>(
-            ws,
-            masters,
-            i,
-            inside,
-            x - m1 * size * fast::recip(fast::sqrt(second) * wide + eps),
-        );
+        let next = x - m1 * size * fast::recip(fast::sqrt(second) * wide + eps);
+        if STOCHASTIC == 1 {
+            store(ws + i, rounded::<A, T, BLOCK, 1>(next, bits >> 16), inside);
+        } else {
+            set_weight::<T, A, BLOCK, MASTER>(ws, masters, i, inside, next);
+        }
     }
 }
 

@@ -312,6 +312,80 @@ fn a_state_that_does_not_fit_changes_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Parameters of ones whose gradients are ones, so that each step of Adam is the learning rate, here a hundredth of what
+/// bf16 has below 1.
+fn step_by_less_than_a_bit(stochastic_rounding: bool, steps: usize) -> Result<(Tensor, AdamW)> {
+    let options = AdamWOptions { lr: 2e-5, weight_decay: 0.0, master: false, ..Default::default() };
+    let ones = || Tensor::ones(&[64, 64], (DType::BF16, CPU));
+    let w = ones()?.requires_grad_(true)?;
+    let mut adam = AdamW::new(vec![w.clone()], AdamWOptions { stochastic_rounding, ..options });
+    for _ in 0..steps {
+        w.set_grad(Some(ones()?));
+        adam.step()?;
+    }
+    Ok((w, adam))
+}
+
+#[test]
+fn stochastic_rounding_keeps_steps_of_less_than_a_bit() -> Result<()> {
+    const STEPS: usize = 200;
+    let mean = |t: &Tensor| t.to_dtype(DType::F64)?.mean()?.item();
+    let (nearest, _) = step_by_less_than_a_bit(false, STEPS)?;
+    assert_eq!(mean(&nearest)?, 1.0);
+    let (w, adam) = step_by_less_than_a_bit(true, STEPS)?;
+    // A weight is 1 or some 0.0039 less: the mean of 4,096 of them has a deviation of 0.00002.
+    let (moved, wanted) = (1.0 - mean(&w)?, STEPS as f64 * 2e-5);
+    assert!((moved - wanted).abs() < 1.5e-4, "{moved} and not {wanted}");
+    let state = adam.state_dict()?;
+    let (m, v) = (&state.tensors["0/exp_avg"], &state.tensors["0/exp_avg_sq"]);
+    assert_eq!([m.dtype(), v.dtype()], [DType::BF16; 2]);
+    assert!(!state.tensors.contains_key("0/master"));
+    let wanted = 1.0 - 0.999f64.powi(STEPS as i32);
+    assert!((mean(v)? / wanted - 1.0).abs() < 0.01, "{} and not {wanted}", mean(v)?);
+    let (again, _) = step_by_less_than_a_bit(true, STEPS)?;
+    assert_eq!(again.to_f64_vec()?, w.to_f64_vec()?);
+    Ok(())
+}
+
+#[test]
+fn stochastic_rounding_goes_on_from_a_saved_state() -> Result<()> {
+    let (w, adam) = step_by_less_than_a_bit(true, 5)?;
+    let (whole, _) = step_by_less_than_a_bit(true, 6)?;
+    let (copy, mut next) = step_by_less_than_a_bit(true, 0)?;
+    copy.detach().copy_(&w.detach())?;
+    next.load_state_dict(&adam.state_dict()?)?;
+    copy.set_grad(Some(Tensor::ones(&[64, 64], (DType::BF16, CPU))?));
+    next.step()?;
+    assert_eq!(copy.to_f64_vec()?, whole.to_f64_vec()?);
+    next.groups_mut()[0].stochastic_rounding = false;
+    let error = next.step().expect_err("the moments are in bf16");
+    assert!(error.to_string().contains("can't change after the first step"), "{error}");
+    // A state from before the option is of f32.
+    let mut old = adam.state_dict()?;
+    old.numbers.remove("group.0/stochastic_rounding");
+    next.load_state_dict(&old)?;
+    assert!(!next.groups()[0].stochastic_rounding);
+    assert_eq!(next.state_dict()?.tensors["0/exp_avg"].dtype(), DType::F32);
+    next.step()?;
+    Ok(())
+}
+
+#[test]
+fn stochastic_rounding_is_of_bf16() -> Result<()> {
+    let options = AdamOptions { stochastic_rounding: true, ..Default::default() };
+    let half = weight(&[7], DType::F16)?;
+    set_gradients(std::slice::from_ref(&half), 1)?;
+    let error = Adam::new(vec![half], options).step().expect_err("it is f16");
+    let message = "adam: stochastic rounding is for parameters of bf16, and not of f16";
+    assert_eq!(error.to_string(), message);
+    let both = [weight(&[7], DType::F32)?, weight(&[7], DType::F32)?];
+    set_gradients(&both, 1)?;
+    Adam::new(vec![both[0].clone()], options).step()?;
+    Adam::new(vec![both[1].clone()], AdamOptions::default()).step()?;
+    assert_eq!(both[0].to_f64_vec()?, both[1].to_f64_vec()?);
+    Ok(())
+}
+
 #[test]
 fn steps_that_are_left_out_do_not_count() -> Result<()> {
     let found = |bad: bool| Tensor::full(&[1], f64::from(u8::from(bad)), (DType::I32, CPU));

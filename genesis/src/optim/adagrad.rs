@@ -56,6 +56,7 @@ impl Rule for AdagradOptions {
             kernel: &device::adagrad::KERNEL,
             consts: &[],
             reads_gradient: true,
+            state: &[],
             states: &[Some(0)],
             exact: &[self.lr, self.lr_decay],
             numbers: &[sign(self.maximize), self.weight_decay, self.eps],

@@ -1,10 +1,12 @@
 //! Adam and AdamW.
 
+use genesis_kernel::ir::DType;
 use kernels::update as device;
 
-use super::rule::{Fused, no_more, sign, state_like};
+use super::rule::{Fused, no_more, sign};
 use super::{Batch, Optim, Rule, Setting};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 
 /// Options of [`Adam`], with PyTorch's defaults.
@@ -24,6 +26,9 @@ pub struct AdamOptions {
     pub maximize: bool,
     /// Steps a copy in f32 of parameters of 16 bits.
     pub master: bool,
+    /// Keeps parameters of bf16 and their moments in bf16 alone, 6 bytes of each in place of 14, and rounds what is stored up
+    /// or down by chance, so that steps of less than a parameter's last bit count on average. `master` says nothing then.
+    pub stochastic_rounding: bool,
 }
 
 impl Default for AdamOptions {
@@ -36,6 +41,7 @@ impl Default for AdamOptions {
             amsgrad: false,
             maximize: false,
             master: true,
+            stochastic_rounding: false,
         }
     }
 }
@@ -63,12 +69,26 @@ pub struct AdamWOptions {
     pub maximize: bool,
     /// Steps a copy in f32 of parameters of 16 bits.
     pub master: bool,
+    /// Keeps parameters of bf16 and their moments in bf16 alone, 6 bytes of each in place of 14, and rounds what is stored up
+    /// or down by chance, so that steps of less than a parameter's last bit count on average. `master` says nothing then.
+    pub stochastic_rounding: bool,
 }
 
 impl Default for AdamWOptions {
     fn default() -> AdamWOptions {
-        let AdamOptions { lr, betas, eps, amsgrad, maximize, master, .. } = AdamOptions::default();
-        AdamWOptions { lr, betas, eps, weight_decay: 1e-2, amsgrad, maximize, master }
+        let AdamOptions { lr, betas, eps, amsgrad, maximize, master, stochastic_rounding, .. } =
+            AdamOptions::default();
+        let weight_decay = 1e-2;
+        AdamWOptions {
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize,
+            master,
+            stochastic_rounding,
+        }
     }
 }
 
@@ -80,12 +100,11 @@ pub type AdamW = Optim<AdamWOptions>;
 
 impl Rule for AdamOptions {
     fn states(&self, parameter: &Tensor) -> Result<Vec<(&'static str, Tensor)>> {
-        let mut states =
-            vec![("exp_avg", state_like(parameter)?), ("exp_avg_sq", state_like(parameter)?)];
-        if self.amsgrad {
-            states.push(("max_exp_avg_sq", state_like(parameter)?));
-        }
-        Ok(states)
+        let dtype = self.state_dtype(parameter.dtype())?;
+        let names = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
+        let zeros =
+            |name| Ok((name, Tensor::zeros(parameter.shape(), (dtype, parameter.device()))?));
+        names.into_iter().take(2 + usize::from(self.amsgrad)).map(zeros).collect()
     }
 
     fn step(&self, batch: &mut Batch<'_>) -> Result<()> {
@@ -102,11 +121,12 @@ impl Rule for AdamOptions {
             ("amsgrad", (&mut self.amsgrad).into()),
             ("maximize", (&mut self.maximize).into()),
             ("master", (&mut self.master).into()),
+            ("stochastic_rounding", (&mut self.stochastic_rounding).into()),
         ]
     }
 
     fn has_master(&self) -> bool {
-        self.master
+        self.master && !self.stochastic_rounding
     }
 }
 
@@ -129,19 +149,35 @@ impl Rule for AdamWOptions {
             ("amsgrad", (&mut self.amsgrad).into()),
             ("maximize", (&mut self.maximize).into()),
             ("master", (&mut self.master).into()),
+            ("stochastic_rounding", (&mut self.stochastic_rounding).into()),
         ]
     }
 
     fn has_master(&self) -> bool {
-        self.master
+        self.master && !self.stochastic_rounding
     }
 }
 
 impl AdamWOptions {
     /// The same numbers for [`Adam`].
     fn as_adam(&self) -> AdamOptions {
-        let AdamWOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master } = *self;
-        AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master }
+        let AdamWOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master, .. } = *self;
+        let stochastic_rounding = self.stochastic_rounding;
+        AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master, stochastic_rounding }
+    }
+}
+
+impl AdamOptions {
+    /// The dtype of the moments of parameters of a dtype.
+    fn state_dtype(&self, parameter: DType) -> Result<DType> {
+        match parameter {
+            DType::BF16 if self.stochastic_rounding => Ok(DType::BF16),
+            DType::F16 if self.stochastic_rounding => {
+                let message = "stochastic rounding is for parameters of bf16, and not of f16";
+                Err(Error::op("adam", message))
+            }
+            dtype => Ok(accumulate_dtype(dtype)),
+        }
     }
 }
 
@@ -149,12 +185,16 @@ pub(super) fn step(options: &AdamOptions, decoupled: bool, batch: &mut Batch<'_>
     let (beta1, beta2) = options.betas;
     let has_top = options.amsgrad;
     batch.needs_states(2 + usize::from(has_top))?;
+    let state = options.state_dtype(batch.dtypes()[0])?;
+    let is_stochastic = state == DType::BF16;
+    batch.needs_state_dtype(state)?;
     let correction = |beta: f64| 1.0 - power(beta, batch.step());
     let (correction1, correction2) = (correction(beta1), correction(beta2));
     batch.fused(&Fused {
         kernel: &device::adam::KERNEL,
-        consts: &[i64::from(decoupled), i64::from(has_top)],
+        consts: &[decoupled, has_top, is_stochastic].map(i64::from),
         reads_gradient: true,
+        state: &[state],
         states: &[Some(0), Some(1), has_top.then_some(2)],
         exact: &[beta1, beta2],
         numbers: &[

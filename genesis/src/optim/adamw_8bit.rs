@@ -136,7 +136,9 @@ impl AdamW8bitOptions {
     /// The same numbers for parameters whose moments are in f32.
     fn as_adam(&self) -> AdamOptions {
         let AdamW8bitOptions { lr, betas, eps, weight_decay, maximize, master, .. } = *self;
-        AdamOptions { lr, betas, eps, weight_decay, amsgrad: false, maximize, master }
+        let stochastic_rounding = false;
+        let amsgrad = false;
+        AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master, stochastic_rounding }
     }
 
     fn step_codes(&self, batch: &mut Batch<'_>) -> Result<()> {
@@ -154,6 +156,7 @@ impl AdamW8bitOptions {
             kernel: &device::adamw_8bit::KERNEL,
             consts: &[(block / device::SHARE) as i64],
             reads_gradient: true,
+            state: &[],
             states: &[Some(0), Some(1), Some(2), Some(3)],
             exact: &[beta1, beta2],
             numbers: &[

@@ -9,7 +9,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 use genesis_kernel::trace;
 
-use super::rule::{Batch, Member, Rule, Skip};
+use super::rule::{Batch, Member, Rule, Setting, Skip};
 use super::{Optimizer, State};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
@@ -284,7 +284,12 @@ impl<R: Rule> Optim<R> {
         for (number, group) in groups.iter_mut().enumerate() {
             for (name, mut setting) in group.options() {
                 let key = format!("group.{number}/{name}");
-                setting.set(saved.number(&key)?);
+                match (saved.numbers.get(&key), &setting) {
+                    (Some(&value), _) => setting.set(value),
+                    // A state that was saved before there was such a choice is of one that was not made.
+                    (None, Setting::Flag(_)) => setting.set(0.0),
+                    (None, Setting::Number(_)) => setting.set(saved.number(&key)?),
+                }
                 known.insert(key);
             }
         }

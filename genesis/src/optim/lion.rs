@@ -46,6 +46,7 @@ impl Rule for LionOptions {
             kernel: &device::lion::KERNEL,
             consts: &[],
             reads_gradient: true,
+            state: &[],
             states: &[Some(0)],
             exact: &[],
             numbers: &[

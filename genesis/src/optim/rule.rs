@@ -197,7 +197,16 @@ impl Batch<'_> {
 
     /// Refuses where an option wants state that the parameters did not begin with.
     pub(super) fn needs_states(&self, n: usize) -> Result<()> {
-        if self.members.iter().all(|member| member.states.len() == n) {
+        self.needs(|member| member.states.len() == n)
+    }
+
+    /// Refuses where an option wants state of another dtype than the parameters began with.
+    pub(super) fn needs_state_dtype(&self, dtype: DType) -> Result<()> {
+        self.needs(|member| member.states.iter().all(|state| state.dtype() == dtype))
+    }
+
+    fn needs(&self, is_there: impl Fn(&Member) -> bool) -> Result<()> {
+        if self.members.iter().all(is_there) {
             return Ok(());
         }
         let message = "options that need more or less state can't change after the first step";
@@ -206,8 +215,8 @@ impl Batch<'_> {
 
     /// One launch of a kernel of `kernels::update` for all members.
     pub(super) fn fused(&mut self, fused: &Fused<'_>) -> Result<()> {
-        let dtypes = self.dtypes();
-        let wide = dtypes[1];
+        let [weight, wide] = self.dtypes();
+        let dtypes = [&[weight, wide], &fused.state[..]].concat();
         let column = |of: &dyn Fn(&Member) -> Tensor| self.members.iter().map(of).collect();
         let weights: Vec<Tensor> = column(&|member| member.weight.clone());
         let gradients: Vec<Tensor> = column(&|member| member.gradient.clone());
@@ -221,8 +230,10 @@ impl Batch<'_> {
         if fused.reads_gradient {
             operands.push(Operand::Read(&gradients));
         }
-        for tensors in [&masters].into_iter().chain(&states) {
-            operands.push(tensors.as_deref().map_or(Operand::Absent(wide), Operand::Write));
+        operands.push(masters.as_deref().map_or(Operand::Absent(wide), Operand::Write));
+        let of_states = fused.state.first().copied().unwrap_or(wide);
+        for tensors in &states {
+            operands.push(tensors.as_deref().map_or(Operand::Absent(of_states), Operand::Write));
         }
         let head = self.head(&weights[0]);
         let numbers: Vec<Arg> = fused.numbers.iter().map(|&value| number(wide, value)).collect();
@@ -270,6 +281,8 @@ pub(super) struct Fused<'t> {
     /// The constants after `MASTER` and `SKIPS`.
     pub(super) consts: &'t [i64],
     pub(super) reads_gradient: bool,
+    /// The dtype of the states, where the kernel has one of its own for them; else they are of the wide one.
+    pub(super) state: &'t [DType],
     /// Which state each of the kernel's operands is, or none.
     pub(super) states: &'t [Option<usize>],
     /// Numbers in f64, then those in the dtype of the state.

@@ -65,6 +65,7 @@ impl Rule for SgdOptions {
             kernel: &device::sgd::KERNEL,
             consts: &[i64::from(has_momentum)],
             reads_gradient: true,
+            state: &[],
             states: &[has_momentum.then_some(0)],
             exact: &[],
             numbers: &[

@@ -19,8 +19,8 @@ use super::generate::{Gen, Value, structures, values};
 
 structures! {
     SgdOptions { lr, momentum, dampening, weight_decay, nesterov, maximize, master }
-    AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master }
-    AdamWOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master }
+    AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master, stochastic_rounding }
+    AdamWOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master, stochastic_rounding }
     AdamW8bitOptions { lr, betas, eps, weight_decay, least, maximize, master }
     AdafactorOptions { lr, beta2_decay, eps1, eps2, d, weight_decay, maximize, master }
     AdagradOptions { lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, master }
