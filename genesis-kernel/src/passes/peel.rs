@@ -26,7 +26,7 @@ use crate::ir::{BinaryOp, Builder, DType, Func, Op, OpKind, Predicate, Region, T
 pub const PEEL: Pass = Pass { name: "peel", run };
 
 /// Longer bodies stay as they are.
-const MAX_OPS: usize = 120;
+const MAX_OPS: usize = 256;
 
 fn run(func: &mut Func) {
     let has_loop = func.walk().into_iter().any(|op| matches!(func.op(op).kind, OpKind::For(_)));

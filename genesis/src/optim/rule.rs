@@ -216,7 +216,7 @@ impl Batch<'_> {
     /// One launch of a kernel of `kernels::update` for all members.
     pub(super) fn fused(&mut self, fused: &Fused<'_>) -> Result<()> {
         let [weight, wide] = self.dtypes();
-        let dtypes = [&[weight, wide], &fused.state[..]].concat();
+        let dtypes = [&[weight, wide], fused.state].concat();
         let column = |of: &dyn Fn(&Member) -> Tensor| self.members.iter().map(of).collect();
         let weights: Vec<Tensor> = column(&|member| member.weight.clone());
         let gradients: Vec<Tensor> = column(&|member| member.gradient.clone());

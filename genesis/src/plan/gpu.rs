@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! n            512    1024   2048   4096   8192   16384
-//! measured     3.2    5.6    26.1   198    1,637  12,650 us      mean of nn, nt and tn
-//! 2.5 + work   2.9    5.7    28.1   207    1,639  13,093 us      672 TFLOP/s
+//! measured     3.2    5.6    26.7   198    1,572  12,762 us      mean of nn, nt and tn
+//! 2.5 + work   2.9    5.6    27.4   202    1,598  12,763 us      689 TFLOP/s
 //! ```
 
 use crate::error::{Error, Result};
@@ -59,9 +59,9 @@ pub struct Measured {
 
 /// Every rate of [`Gpu::H200`] with the row it is from; a product's is the mean of its three rows.
 pub const MEASURED: [Measured; 12] = [
-    Measured { rate: "product", case: "matmul/bf16/8192/nn", value: 675.8e12 },
-    Measured { rate: "product", case: "matmul/bf16/8192/nt", value: 677.7e12 },
-    Measured { rate: "product", case: "matmul/bf16/8192/tn", value: 662.3e12 },
+    Measured { rate: "product", case: "matmul/bf16/16384/nn", value: 694.6e12 },
+    Measured { rate: "product", case: "matmul/bf16/16384/nt", value: 683.5e12 },
+    Measured { rate: "product", case: "matmul/bf16/16384/tn", value: 689.7e12 },
     Measured {
         rate: "attention, forward, D = 64",
         case: "attention/bf16/b32h16s1024d64",
@@ -94,11 +94,11 @@ pub const MEASURED: [Measured; 12] = [
 ];
 
 const H200: Rates = Rates {
-    product: 672e12,
+    product: 689.3e12,
     attention_64: [443e12, 354e12],
     attention_128: [589e12, 461e12],
     elementwise: 4178e9,
-    norm: [3769e9, 2793e9],
+    norm: [3769e9, 2677e9],
     optimizer: 4136e9,
     cross_entropy: 3491e9,
     start: 2.5e-6,
