@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! chunks: [programs, 2]     which row of the table a program works on, and its first element
-//! rows: [tensors, 8]        elements; then, for each operand, elements from the first tensor's
+//! rows: [tensors, 8]        elements; then, for each operand, elements from the first tensor's; a number where one is read
 //! ```
 //!
 //! Both are i64 in device memory. The first is a matter of the tensors' sizes and stays from step to
@@ -43,6 +43,12 @@ pub fn share<const WIDTH: usize>(chunks: Ptr<i64>, rows: Ptr<i64>, chunk: i64) -
 #[device]
 pub fn distance<const WIDTH: usize>(rows: Ptr<i64>, row: i64, operand: i64) -> i64 {
     multiple_of(load(rows + (row + operand + 1)), WIDTH)
+}
+
+/// The number of a row's tensor, behind the distances of so many operands.
+#[device]
+pub fn number_of(rows: Ptr<i64>, row: i64, operands: i64) -> i64 {
+    load(rows + (row + operands + 1))
 }
 
 /// `sums[program]` is the sum of the squares of the program's elements.

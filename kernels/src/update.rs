@@ -12,7 +12,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::many::{distance, share};
+use crate::many::{distance, number_of, share};
 use crate::random::words;
 
 /// Every kernel of this file.
@@ -85,8 +85,8 @@ pub fn set_weight<T: Float, A: Float, const BLOCK: usize, const MASTER: usize>(
     store(ws + i, x.to::<T>(), inside);
 }
 
-/// `x` as `S`. With `STOCHASTIC` 1, where `S` is bf16, it goes up or down by chance, such that its mean is `x`, as the lower
-/// half of 16 `bits` says: what the 16 bits that bf16 lacks and `bits` carry over.
+/// `x` as `S`. With `STOCHASTIC` 1, where `S` is bf16, it is rounded stochastically: the lower 16 of random `bits` are added to
+/// the 16 that bf16 drops, and what they carry over counts, so that the mean is `x`.
 #[device]
 pub fn rounded<A: Float, S: Float, const BLOCK: usize, const STOCHASTIC: usize>(
     x: Tile1<A, BLOCK>,
@@ -162,7 +162,8 @@ pub fn sgd<
 ///
 /// The moments are of `S`. With `STOCHASTIC` 1 they and the weights are in bf16 alone and rounded stochastically: most steps
 /// are less than half of a weight's last bit, and most changes of `v` less than half of its, which rounding to the nearest
-/// would lose all of.
+/// would lose all of. The bits follow from the step, the tensor's number in the table and the element's alone, whatever else
+/// is in the launch.
 ///
 /// The corrections of a step come ready made, `step_size = lr / (1 - beta1^t)` and
 /// `spread = 1 / sqrt(1 - beta2^t)`; where steps may not count they are computed here.
@@ -225,7 +226,7 @@ pub fn adam<
         let (m0, v0) = (load(ms + i, inside).to::<A>(), load(vs + i, inside).to::<A>());
         let mut bits = zeros::<u32, BLOCK>();
         if STOCHASTIC == 1 {
-            bits = words::<BLOCK>(number.to::<u64>(), row << 40, at);
+            bits = words::<BLOCK>(number.to::<u64>(), number_of(rows, row, 6) << 40, at);
         }
         if DECOUPLED == 1 {
             x = x - x * (lr * decay);

@@ -170,8 +170,8 @@ fn configurations() -> Vec<Configuration> {
 }
 
 /// Kernels that spill in tiles that launches choose, and how many bytes, to the byte. Three index divisions of the warps that
-/// bring boxes of rank 5 do not fit into their registers. A decode step of heads of 128 with norms holds the first rows of keys
-/// over its prologue, since loads that the primary grid may write keep their place behind the wait.
+/// bring boxes of rank 5 do not fit into their registers. A decode step of heads of 128 with norms
+/// takes every register, since loads that the primary grid may write keep their place.
 const SPILLING: [(&str, &str); 2] = [("conv_by_one ", "SPILLS 36"), ("paged_decode ", "SPILLS 32")];
 
 /// Bytes that a thread of attention with warp roles may keep in local memory: a few numbers that stay as they are in the

@@ -371,6 +371,29 @@ fn stochastic_rounding_goes_on_from_a_saved_state() -> Result<()> {
 }
 
 #[test]
+fn chances_are_those_of_a_parameter_whatever_is_stepped_beside_it() -> Result<()> {
+    let options = AdamWOptions { lr: 1e-3, stochastic_rounding: true, ..Default::default() };
+    let step = |of_groups: bool| -> Result<[Vec<f64>; 2]> {
+        let ones = || Tensor::ones(&[64, 64], (DType::BF16, CPU));
+        let both = [ones()?.requires_grad_(true)?, ones()?.requires_grad_(true)?];
+        let first = if of_groups { 1 } else { 2 };
+        let mut adam = AdamW::new(both[..first].to_vec(), options);
+        if of_groups {
+            adam.add_group(both[1..].to_vec(), options)?;
+        }
+        for w in &both {
+            w.set_grad(Some(ones()?));
+        }
+        adam.step()?;
+        Ok([both[0].to_f64_vec()?, both[1].to_f64_vec()?])
+    };
+    let together = step(false)?;
+    assert_ne!(together[0], together[1]);
+    assert_eq!(together, step(true)?);
+    Ok(())
+}
+
+#[test]
 fn stochastic_rounding_is_of_bf16() -> Result<()> {
     let options = AdamOptions { stochastic_rounding: true, ..Default::default() };
     let half = weight(&[7], DType::F16)?;

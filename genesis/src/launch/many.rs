@@ -140,6 +140,8 @@ pub(crate) struct Many<'t> {
     pub(crate) cut: Cut,
     /// Each dense, all of one device; the first is there and says how many elements the others have.
     pub(crate) operands: &'t [Operand<'t>],
+    /// A number of each tensor's own, behind its distances in the table; none where the kernel reads none.
+    pub(crate) numbers: &'t [i64],
     /// The arguments after the tables; the first program's number is given.
     pub(crate) rest: &'t dyn Fn(usize) -> Result<Vec<Arg>>,
 }
@@ -152,10 +154,11 @@ impl Many<'_> {
             // The interpreter knows the memory of the arguments themselves only.
             for index in 0..tensors.len() {
                 let operands: Vec<Operand> = self.operands.iter().map(|o| o.only(index)).collect();
-                self.launch(tables, &operands, self.cut.programs(&tensors[..index]))?;
+                let numbers = self.numbers.get(index..=index).unwrap_or_default();
+                self.launch(tables, &operands, numbers, self.cut.programs(&tensors[..index]))?;
             }
         } else {
-            self.launch(tables, self.operands, 0)?;
+            self.launch(tables, self.operands, self.numbers, 0)?;
         }
         for operand in self.operands {
             if let Operand::Write(tensors) = operand {
@@ -165,7 +168,13 @@ impl Many<'_> {
         Ok(())
     }
 
-    fn launch(&self, tables: &mut Tables, operands: &[Operand<'_>], first: usize) -> Result<()> {
+    fn launch(
+        &self,
+        tables: &mut Tables,
+        operands: &[Operand<'_>],
+        numbers: &[i64],
+        first: usize,
+    ) -> Result<()> {
         let tensors = operands[0].tensors().unwrap_or_default();
         let programs = self.cut.programs(tensors);
         if programs == 0 {
@@ -175,7 +184,7 @@ impl Many<'_> {
         let sizes = [self.cut.chunk as i64].into_iter();
         let sizes = sizes.chain(tensors.iter().map(|tensor| tensor.numel() as i64)).collect();
         let chunks = tables.get(device, sizes, |_| self.cut.chunks(tensors))?;
-        let (values, width) = rows(operands);
+        let (values, width) = rows(operands, numbers);
         let rows = tables.get(device, values, <[i64]>::to_vec)?;
         let argument = |operand: &Operand<'_>| match operand {
             Operand::Read(tensors) => pointer(&tensors[0], false),
@@ -203,7 +212,7 @@ pub(crate) fn absent(near: &Tensor, dtype: DType) -> Arg {
 }
 
 /// The table of distances, and what they are all multiples of.
-fn rows(operands: &[Operand<'_>]) -> (Vec<i64>, i64) {
+fn rows(operands: &[Operand<'_>], numbers: &[i64]) -> (Vec<i64>, i64) {
     let tensors = operands[0].tensors().unwrap_or_default();
     let (mut values, mut width) = (Vec::with_capacity(tensors.len() * ROW), WIDTH);
     for (index, tensor) in tensors.iter().enumerate() {
@@ -215,6 +224,7 @@ fn rows(operands: &[Operand<'_>]) -> (Vec<i64>, i64) {
             }
             values.push(of);
         }
+        values.extend(numbers.get(index));
         values.resize((index + 1) * ROW, 0);
     }
     (values, width)
@@ -244,11 +254,12 @@ mod tests {
     fn distances_count_elements() -> Result<()> {
         let flat = Tensor::zeros(&[32], (DType::F32, Device::Cpu))?;
         let parts = [flat.narrow(0, 16, 4)?, flat.narrow(0, 0, 4)?, flat.narrow(0, 17, 4)?];
-        let (values, width) = rows(&[Operand::Write(&parts), Operand::Absent(DType::F32)]);
+        let (values, width) =
+            rows(&[Operand::Write(&parts), Operand::Absent(DType::F32)], &[5, 6, 7]);
         assert_eq!(width, 1);
         assert_eq!(values[ROW..ROW + 3], [4, -16, 0]);
-        assert_eq!(values[2 * ROW..2 * ROW + 3], [4, 1, 0]);
-        assert_eq!(rows(&[Operand::Write(&parts[..2])]).1, WIDTH);
+        assert_eq!(values[2 * ROW..2 * ROW + 5], [4, 1, 0, 7, 0]);
+        assert_eq!(rows(&[Operand::Write(&parts[..2])], &[]).1, WIDTH);
         Ok(())
     }
 }

@@ -194,7 +194,8 @@ pub(super) fn step(options: &AdamOptions, decoupled: bool, batch: &mut Batch<'_>
         kernel: &device::adam::KERNEL,
         consts: &[decoupled, has_top, is_stochastic].map(i64::from),
         reads_gradient: true,
-        state: &[state],
+        state_dtype: Some(state),
+        is_numbered: is_stochastic,
         states: &[Some(0), Some(1), has_top.then_some(2)],
         exact: &[beta1, beta2],
         numbers: &[

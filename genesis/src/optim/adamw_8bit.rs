@@ -156,7 +156,8 @@ impl AdamW8bitOptions {
             kernel: &device::adamw_8bit::KERNEL,
             consts: &[(block / device::SHARE) as i64],
             reads_gradient: true,
-            state: &[],
+            state_dtype: None,
+            is_numbered: false,
             states: &[Some(0), Some(1), Some(2), Some(3)],
             exact: &[beta1, beta2],
             numbers: &[

@@ -132,7 +132,15 @@ fn squares(tensors: &[Tensor]) -> Result<Tensor> {
     };
     let (kernel, dtypes) = (&device::squares::KERNEL, [dtype, wide]);
     let operands = [Operand::Read(&dense)];
-    let many = Many { kernel, dtypes: &dtypes, consts: &[], cut, operands: &operands, rest: &rest };
+    let many = Many {
+        kernel,
+        dtypes: &dtypes,
+        consts: &[],
+        cut,
+        operands: &operands,
+        numbers: &[],
+        rest: &rest,
+    };
     many.run(&mut TABLES.lock().unwrap_or_else(PoisonError::into_inner))?;
     Ok(sums)
 }
@@ -183,8 +191,15 @@ fn rewrite(
         };
         let operands = [Operand::Read(&old), Operand::Write(&new)];
         let (cut, dtypes) = (Cut::new(on, wide.bytes()), [dtype, wide]);
-        let many =
-            Many { kernel, dtypes: &dtypes, consts: &[], cut, operands: &operands, rest: &rest };
+        let many = Many {
+            kernel,
+            dtypes: &dtypes,
+            consts: &[],
+            cut,
+            operands: &operands,
+            numbers: &[],
+            rest: &rest,
+        };
         many.run(&mut tables)?;
         for (parameter, new) in with_grad.iter().zip(new) {
             parameter.set_grad(Some(new));

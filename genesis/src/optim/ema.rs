@@ -91,6 +91,7 @@ impl Ema {
             consts: &[],
             cut: Cut::new(on, wide.bytes()),
             operands: &operands,
+            numbers: &[],
             rest: &rest,
         };
         many.run(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))

@@ -270,7 +270,7 @@ impl<R: Rule> Optim<R> {
             }
             let states = slot.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();
             let master = slot.master.clone();
-            batch.members.push(Member { weight, master, gradient, states });
+            batch.members.push(Member { number: index, weight, master, gradient, states });
         }
         rule.step(&mut batch)?;
         copies.iter().try_for_each(|(parameter, weight)| parameter.copy_(weight))?;

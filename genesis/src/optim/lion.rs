@@ -46,7 +46,8 @@ impl Rule for LionOptions {
             kernel: &device::lion::KERNEL,
             consts: &[],
             reads_gradient: true,
-            state: &[],
+            state_dtype: None,
+            is_numbered: false,
             states: &[Some(0)],
             exact: &[],
             numbers: &[

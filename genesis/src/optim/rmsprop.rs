@@ -68,7 +68,8 @@ impl Rule for RmsPropOptions {
             kernel: &device::rmsprop::KERNEL,
             consts: &[i64::from(self.centered), i64::from(has_momentum)],
             reads_gradient: true,
-            state: &[],
+            state_dtype: None,
+            is_numbered: false,
             states: &[
                 Some(0),
                 self.centered.then_some(1),

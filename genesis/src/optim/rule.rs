@@ -79,6 +79,8 @@ impl<'o> From<&'o mut bool> for Setting<'o> {
 
 /// One parameter in a [`Batch`].
 pub struct Member {
+    /// Its place among the optimizer's parameters.
+    pub(super) number: usize,
     /// The parameter, dense.
     pub(super) weight: Tensor,
     /// The parameter in f32, where it is of 16 bits.
@@ -216,7 +218,7 @@ impl Batch<'_> {
     /// One launch of a kernel of `kernels::update` for all members.
     pub(super) fn fused(&mut self, fused: &Fused<'_>) -> Result<()> {
         let [weight, wide] = self.dtypes();
-        let dtypes = [&[weight, wide], fused.state].concat();
+        let dtypes: Vec<DType> = [weight, wide].into_iter().chain(fused.state_dtype).collect();
         let column = |of: &dyn Fn(&Member) -> Tensor| self.members.iter().map(of).collect();
         let weights: Vec<Tensor> = column(&|member| member.weight.clone());
         let gradients: Vec<Tensor> = column(&|member| member.gradient.clone());
@@ -231,7 +233,7 @@ impl Batch<'_> {
             operands.push(Operand::Read(&gradients));
         }
         operands.push(masters.as_deref().map_or(Operand::Absent(wide), Operand::Write));
-        let of_states = fused.state.first().copied().unwrap_or(wide);
+        let of_states = fused.state_dtype.unwrap_or(wide);
         for tensors in &states {
             operands.push(tensors.as_deref().map_or(Operand::Absent(of_states), Operand::Write));
         }
@@ -244,8 +246,11 @@ impl Batch<'_> {
         let flags = [i64::from(masters.is_some()), i64::from(self.skip.is_some())];
         let consts = [&flags, fused.consts].concat();
         let cut = self.cut();
-        let (kernel, operands) = (fused.kernel, &operands[..]);
-        let many = Many { kernel, dtypes: &dtypes, consts: &consts, cut, operands, rest: &rest };
+        let (kernel, dtypes, consts, operands) = (fused.kernel, &dtypes, &consts, &operands[..]);
+        let numbered = self.members.iter().filter(|_| fused.is_numbered);
+        let numbers: Vec<i64> = numbered.map(|member| member.number as i64).collect();
+        let numbers = &numbers[..];
+        let many = Many { kernel, dtypes, consts, cut, operands, numbers, rest: &rest };
         many.run(self.tables)
     }
 
@@ -282,7 +287,9 @@ pub(super) struct Fused<'t> {
     pub(super) consts: &'t [i64],
     pub(super) reads_gradient: bool,
     /// The dtype of the states, where the kernel has one of its own for them; else they are of the wide one.
-    pub(super) state: &'t [DType],
+    pub(super) state_dtype: Option<DType>,
+    /// Whether the kernel reads the number of each parameter.
+    pub(super) is_numbered: bool,
     /// Which state each of the kernel's operands is, or none.
     pub(super) states: &'t [Option<usize>],
     /// Numbers in f64, then those in the dtype of the state.

@@ -65,7 +65,8 @@ impl Rule for SgdOptions {
             kernel: &device::sgd::KERNEL,
             consts: &[i64::from(has_momentum)],
             reads_gradient: true,
-            state: &[],
+            state_dtype: None,
+            is_numbered: false,
             states: &[has_momentum.then_some(0)],
             exact: &[],
             numbers: &[
