@@ -160,14 +160,22 @@ fn numbers(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
         DType::Bool => Scalar::int(dtype, i64::from(u < 0.5)),
         _ => Scalar::int(dtype, (u * 16.0) as i64),
     };
-    (0..n).flat_map(|_| scalar(next()).bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+    bytes_of(dtype, n, |_| scalar(next()))
+}
+
+/// The bytes of `n` elements, by their place.
+fn bytes_of(dtype: DType, n: usize, mut of: impl FnMut(usize) -> Scalar) -> Vec<u8> {
+    let size = dtype.bytes();
+    let mut bytes = vec![0; n * size];
+    for (place, to) in bytes.chunks_exact_mut(size).enumerate() {
+        to.copy_from_slice(&of(place).bits.to_le_bytes()[..size]);
+    }
+    bytes
 }
 
 /// `n` integers, by their place.
 fn integers(dtype: DType, n: usize, of: impl Fn(usize) -> i64) -> Vec<u8> {
-    (0..n)
-        .flat_map(|i| Scalar::int(dtype, of(i)).bits.to_le_bytes()[..dtype.bytes()].to_vec())
-        .collect()
+    bytes_of(dtype, n, |place| Scalar::int(dtype, of(place)))
 }
 
 /// What an argument of memory holds: integers by which a kernel finds its way, else numbers.
@@ -313,6 +321,9 @@ fn compare(
 ) -> Result<(), String> {
     let (memory, _) = arguments(special, case);
     for (number, ((got, wanted), memory)) in got.iter().zip(wanted).zip(&memory).enumerate() {
+        if got == wanted {
+            continue;
+        }
         let dtype = memory.dtype;
         let read = |bytes: &[u8]| {
             let mut word = [0; 8];

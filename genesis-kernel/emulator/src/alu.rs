@@ -6,6 +6,7 @@
 use half::{bf16, f16};
 
 use super::program::{Alu, Compare, Element, Round, Ty};
+use super::warp::{LANES, Values, lanes};
 use crate::numbers::Float8;
 
 fn mask(bits: u32) -> u64 {
@@ -76,6 +77,7 @@ fn on_pairs(what: Alu, element: Ty, args: [u64; 3]) -> Option<u64> {
 }
 
 /// The value that an operation gives; none for one that is not of this type.
+#[inline]
 pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
     let [a, b, c] = args;
     match (what, ty) {
@@ -100,8 +102,50 @@ pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
             false => compare_integers(compare, a, b, ty),
         })),
         _ if is_float => float_op(what, ty, args),
-        _ => integer_op(what, ty, a, b, c),
+        _ => integer_op(what, ty, args),
     }
+}
+
+/// What [`compute`] gives in the lanes of a mask; anything in the others.
+///
+/// Each of the frequent operations is a loop of its own: which one it is, and of what, is asked once and not in each lane.
+pub(super) fn compute_all(what: Alu, ty: Ty, mask: u32, args: [&Values; 3]) -> Option<Values> {
+    macro_rules! loops {
+        ($function:expr, $($own:ident)+) => {
+            match what {
+                $(Alu::$own => Some(on_lanes(args, |values| $function(Alu::$own, ty, values))),)+
+                _ => None,
+            }
+        };
+    }
+    let found = match (what, ty) {
+        (Alu::Mov | Alu::Select, Ty::Pred | Ty::B(_) | Ty::U(_) | Ty::S(_) | Ty::F32) => {
+            loops!(compute, Mov Select)
+        }
+        (Alu::Compare(compare), Ty::B(_) | Ty::U(_) | Ty::S(_)) => {
+            let compared = |[a, b, _]: [u64; 3]| u64::from(compare_integers(compare, a, b, ty));
+            Some(on_lanes(args, |values| Some(compared(values))))
+        }
+        (_, Ty::Pred | Ty::B(_) | Ty::U(_) | Ty::S(_)) => {
+            loops!(integer_op, Add Sub Mul MulWide MadWide Fma And Or Xor Not Shl Shr)
+        }
+        (_, Ty::F32) => loops!(float_op, Add Sub Mul Fma Neg),
+        _ => None,
+    };
+    found.or_else(|| {
+        let mut found = [0; LANES];
+        for lane in lanes(mask) {
+            found[lane] = compute(what, ty, args.map(|values| values[lane]))?;
+        }
+        Some(found)
+    })
+}
+
+/// The operation, which all values are of, in every lane.
+#[inline(always)]
+fn on_lanes(args: [&Values; 3], operation: impl Fn([u64; 3]) -> Option<u64>) -> Values {
+    let of = |lane: usize| operation(args.map(|values| values[lane])).unwrap_or_default();
+    std::array::from_fn(of)
 }
 
 fn compare_floats(compare: Compare, a: f64, b: f64) -> bool {
@@ -171,6 +215,7 @@ fn compare_integers(compare: Compare, a: u64, b: u64, ty: Ty) -> bool {
     }
 }
 
+#[inline(always)]
 fn float_op(what: Alu, ty: Ty, [a, b, c]: [u64; 3]) -> Option<u64> {
     let sign = 1 << (ty.bits() - 1);
     // Signs are bits, also those of NaN.
@@ -235,7 +280,8 @@ fn wide_op(what: Alu, x: f64, y: f64, z: f64) -> Option<f64> {
     })
 }
 
-fn integer_op(what: Alu, ty: Ty, a: u64, b: u64, c: u64) -> Option<u64> {
+#[inline(always)]
+fn integer_op(what: Alu, ty: Ty, [a, b, c]: [u64; 3]) -> Option<u64> {
     let bits = ty.bits();
     let all = mask(bits);
     let signs = is_signed(ty);
@@ -452,6 +498,66 @@ mod tests {
 
     fn check(what: Alu, ty: Ty, args: [u64; 3], wanted: u64) {
         assert_eq!(compute(what, ty, args), Some(wanted), "{what:?} {ty:?} {args:x?}");
+    }
+
+    /// The loops of frequent operations give what one lane does.
+    #[test]
+    fn lanes_compute_as_one_does() {
+        let mut state = 7u64;
+        let mut draw = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> (state >> 58)
+        };
+        let operations = [
+            Alu::Mov,
+            Alu::Select,
+            Alu::Add,
+            Alu::Sub,
+            Alu::Mul,
+            Alu::MulWide,
+            Alu::MadWide,
+            Alu::Fma,
+            Alu::And,
+            Alu::Or,
+            Alu::Xor,
+            Alu::Not,
+            Alu::Shl,
+            Alu::Shr,
+            Alu::Neg,
+            Alu::Div,
+            Alu::Compare(Compare::Lt { or_nan: false }),
+            Alu::Compare(Compare::Ne { or_nan: true }),
+        ];
+        let types = [
+            Ty::Pred,
+            Ty::B(32),
+            Ty::U(16),
+            Ty::S(16),
+            Ty::U(32),
+            Ty::S(32),
+            Ty::B(64),
+            Ty::S(64),
+            Ty::F16,
+            Ty::Bf16,
+            Ty::F32,
+            Ty::F64,
+            Ty::Bf16x2,
+            Ty::F32x2,
+        ];
+        let cases = operations.iter().flat_map(|what| types.iter().map(move |ty| (*what, *ty)));
+        for (what, ty) in cases {
+            let args: [Values; 3] = std::array::from_fn(|_| std::array::from_fn(|_| draw()));
+            let mask = draw() as u32 | 1;
+            let one = |lane: usize| compute(what, ty, args.each_ref().map(|values| values[lane]));
+            let is_known = lanes(mask).all(|lane| one(lane).is_some());
+            let found = compute_all(what, ty, mask, args.each_ref());
+            assert_eq!(found.is_some(), is_known, "{what:?} of {ty:?}");
+            for (lane, found) in lanes(mask).filter_map(|lane| Some((lane, found?[lane]))) {
+                assert_eq!(Some(found), one(lane), "{what:?} of {ty:?}: {args:x?}");
+            }
+        }
     }
 
     #[test]

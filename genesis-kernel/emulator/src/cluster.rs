@@ -1,6 +1,7 @@
 //! The state of a cluster: its blocks and warps, their clocks, and what is under way.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 
 use super::arrivals::{BlockBarrier, MemoryBarrier};
 use super::fault::{Fault, place};
@@ -43,6 +44,27 @@ pub(super) struct Block {
     pub(super) known: VectorClock,
     /// What other blocks of the cluster did to its memory.
     pub(super) visits: Vec<(Epoch, usize)>,
+}
+
+impl Block {
+    fn new(shared: Vec<u8>, shadow: Shadow, index: [u32; 3]) -> Block {
+        Block {
+            shared,
+            shadow,
+            barriers: BTreeMap::new(),
+            index,
+            ended: 0,
+            known: VectorClock::default(),
+            visits: Vec::new(),
+        }
+    }
+}
+
+/// The index in the grid of a cluster's block.
+fn index(program: &Program, at: [u32; 3], rank: u32) -> [u32; 3] {
+    let [x, y, _] = program.cluster;
+    let inside = [rank % x, rank / x % y, rank / x / y];
+    [0, 1, 2].map(|axis| at[axis] * program.cluster[axis] + inside[axis])
 }
 
 /// Blocks that run together.
@@ -97,19 +119,11 @@ impl<'p> Cluster<'p> {
         run: u32,
     ) -> Cluster<'p> {
         let program = launch.program;
-        let [x, y, z] = program.cluster;
-        let ranks = x * y * z;
+        let ranks: u32 = program.cluster.iter().product();
         let block = |rank: u32| {
-            let inside = [rank % x, rank / x % y, rank / x / y];
-            Block {
-                shared: vec![0; launch.shared_bytes as usize],
-                shadow: Shadow::new(launch.shared_bytes as usize, false),
-                barriers: BTreeMap::new(),
-                index: [0, 1, 2].map(|axis| at[axis] * program.cluster[axis] + inside[axis]),
-                ended: 0,
-                known: VectorClock::default(),
-                visits: Vec::new(),
-            }
+            let shared = vec![0; launch.shared_bytes as usize];
+            let shadow = Shadow::new(launch.shared_bytes as usize, false);
+            Block::new(shared, shadow, index(program, at, rank))
         };
         let per_block = launch.threads as usize / LANES;
         let warp = |number: usize| {
@@ -134,6 +148,34 @@ impl<'p> Cluster<'p> {
             bulk: BTreeMap::new(),
             products: BTreeMap::new(),
             current: 0,
+        }
+    }
+
+    /// Another cluster of the grid, in the allocations of one that is over.
+    pub(super) fn renewed(mut self, at: [u32; 3], run: u32) -> Cluster<'p> {
+        for (rank, block) in (0..).zip(&mut self.blocks) {
+            let (mut shared, mut shadow) = (take(&mut block.shared), take(&mut block.shadow));
+            shared.fill(0);
+            shadow.enter(run);
+            *block = Block::new(shared, shadow, index(self.program, at, rank));
+        }
+        self.warps.iter_mut().for_each(Warp::renew);
+        let n_threads = self.clocks.len() as u32;
+        Cluster {
+            at,
+            run,
+            blocks: self.blocks,
+            warps: self.warps,
+            clocks: (0..n_threads).map(Clock::new).collect(),
+            next_agent: n_threads,
+            barriers: BTreeMap::new(),
+            cluster_barrier: BlockBarrier::default(),
+            cluster_clock: VectorClock::default(),
+            copies: BTreeMap::new(),
+            bulk: BTreeMap::new(),
+            products: BTreeMap::new(),
+            current: 0,
+            ..self
         }
     }
 

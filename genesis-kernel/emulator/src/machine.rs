@@ -37,6 +37,8 @@ impl<'p> Grid<'p> {
         let mut waiting: std::collections::VecDeque<Cluster<'p>> = Default::default();
         let mut fuel = FUEL;
         let mut next = 0;
+        // Of a cluster that is over, for its allocations: there are as many bytes of them as of its registers and memory.
+        let mut spare: Option<Cluster<'p>> = None;
         while next < total || !waiting.is_empty() {
             let mut current = match (next < total, waiting.pop_front()) {
                 (_, Some(current)) if waiting.len() >= MOST_WAITING || next == total => current,
@@ -48,7 +50,10 @@ impl<'p> Grid<'p> {
                         next / counts[0] / counts[1],
                     ];
                     next += 1;
-                    Cluster::new(self.launch, self.extents, at, next)
+                    match spare.take() {
+                        Some(over) => over.renewed(at, next),
+                        None => Cluster::new(self.launch, self.extents, at, next),
+                    }
                 }
             };
             self.global.enter(current.run);
@@ -60,6 +65,8 @@ impl<'p> Grid<'p> {
                     return Err(Fault::refused("the kernel does not end".to_owned()));
                 }
                 waiting.push_back(current);
+            } else {
+                spare = Some(current);
             }
         }
         Ok(())
@@ -108,11 +115,11 @@ impl<'p> Cluster<'p> {
         let places: Vec<String> = waiting
             .map(|(number, warp)| {
                 let at = warp.next[warp.alive.trailing_zeros() as usize];
-                format!("warp {number} at {}", place(self.program, at))
+                format!("warp {number} at {}", place(self.program, at as usize))
             })
             .collect();
         let first = self.warps.iter().find(|warp| warp.alive != 0);
-        let at = first.map_or(0, |warp| warp.next[warp.alive.trailing_zeros() as usize]);
+        let at = first.map_or(0, |warp| warp.next[warp.alive.trailing_zeros() as usize] as usize);
         let message = format!("threads wait for each other for ever: {}", places.join(", "));
         let fault = Fault::at(self.program, at, message);
         Fault { thread: Some((self.blocks[0].index, 0)), ..fault }
@@ -122,12 +129,12 @@ impl<'p> Cluster<'p> {
         &mut self,
         global: &mut Global<'_>,
         number: usize,
-        at: usize,
+        at: u32,
         active: u32,
     ) -> Result<(), Fault> {
-        self.current = at;
+        self.current = at as usize;
         let program = self.program;
-        let Some(inst) = program.insts.get(at) else {
+        let Some(inst) = program.insts.get(self.current) else {
             return Err(self.fault("the code ends without a return"));
         };
         let mask = self.guarded(inst, number, active);
@@ -153,8 +160,10 @@ impl<'p> Cluster<'p> {
     fn guarded(&self, inst: &Inst, number: usize, active: u32) -> u32 {
         let Some((predicate, wanted)) = inst.guard else { return active };
         let warp = &self.warps[number];
-        let is_on = |lane: &usize| (warp.value(Arg::Reg(predicate), *lane) & 1 == 1) == wanted;
-        lanes(active).filter(is_on).fold(0, |mask, lane| mask | 1 << lane)
+        let values = warp.values(Arg::Reg(predicate));
+        let bit = |lane: usize| (values[lane] as u32 & 1) << lane;
+        let on = (0..LANES).fold(0, |mask, lane| mask | bit(lane));
+        active & if wanted { on } else { !on }
     }
 
     fn perform(
@@ -178,7 +187,7 @@ impl<'p> Cluster<'p> {
                 }
             }
             Action::Branch(target) => {
-                lanes(mask).for_each(|lane| warp.next[lane] = *target);
+                lanes(mask).for_each(|lane| warp.next[lane] = *target as u32);
                 return Ok(After::Told);
             }
             Action::End => return self.end(number, mask),
@@ -294,12 +303,10 @@ impl<'p> Cluster<'p> {
         args: &[Arg; 3],
     ) -> Result<(), Fault> {
         let warp = &mut self.warps[number];
-        for lane in lanes(mask) {
-            let values = args.map(|arg| warp.value(arg, lane));
-            match alu::compute(what, ty, values) {
-                Some(value) => warp.set(to, lane, value),
-                None => return Err(self.fault(format!("{what:?} of {ty:?} is not known"))),
-            }
+        let [a, b, c] = args.map(|arg| warp.values(arg));
+        match alu::compute_all(what, ty, mask, [&a, &b, &c]) {
+            Some(values) => warp.set_all(mask, to, &values),
+            None => return Err(self.fault(format!("{what:?} of {ty:?} is not known"))),
         }
         Ok(())
     }
@@ -338,7 +345,7 @@ impl<'p> Cluster<'p> {
         valid: Option<Reg>,
     ) {
         let warp = &mut self.warps[number];
-        let sent: Vec<u64> = (0..LANES).map(|lane| warp.value(from, lane)).collect();
+        let sent = warp.values(from);
         for lane in lanes(mask) {
             let by = warp.value(by, lane) as u32 & 31;
             let clamp = warp.value(clamp, lane) as u32;

@@ -172,13 +172,13 @@ impl Cluster<'_> {
             let each = left.in_register();
             for (i, &arg) in product.a.iter().enumerate() {
                 let (row, k) = (lane / 4 + 8 * (i % 2), i / 2 * depth / 2 + lane % 4 * each);
-                for (j, value) in self.elements(number, lane, arg, left).into_iter().enumerate() {
+                for (j, value) in self.elements(number, lane, arg, left).enumerate() {
                     *a.at(row, k + j) = value;
                 }
             }
             for (i, &arg) in product.b.iter().enumerate() {
                 let k = i * depth / 2 + lane % 4 * each;
-                for (j, value) in self.elements(number, lane, arg, right).into_iter().enumerate() {
+                for (j, value) in self.elements(number, lane, arg, right).enumerate() {
                     *b.at(lane / 4, k + j) = value;
                 }
             }
@@ -187,11 +187,17 @@ impl Cluster<'_> {
     }
 
     /// The elements of a register.
-    fn elements(&self, number: usize, lane: usize, arg: Arg, ty: Element) -> Vec<f64> {
+    fn elements(
+        &self,
+        number: usize,
+        lane: usize,
+        arg: Arg,
+        ty: Element,
+    ) -> impl Iterator<Item = f64> + use<> {
         let word = self.warps[number].value(arg, lane);
         let bits = 8 * ty.bytes();
-        let part = |i: usize| word >> (i as u32 * bits) & (u64::MAX >> (64 - bits));
-        (0..ty.in_register()).map(|i| element(part(i), ty)).collect()
+        let part = move |i: usize| word >> (i as u32 * bits) & (u64::MAX >> (64 - bits));
+        (0..ty.in_register()).map(move |i| element(part(i), ty))
     }
 
     /// Adds the products to a warp's sums; its rows of `a` start at `first`.
@@ -231,7 +237,7 @@ impl Cluster<'_> {
         if group.end > self.warps.len() {
             return Err(self.fault("a product of four warps, and there are fewer"));
         }
-        let at = self.current;
+        let at = self.current as u32;
         let is_there = |warp: &super::warp::Warp| {
             warp.blocked == warp.alive && warp.alive != 0 && warp.next[0] == at
         };
@@ -318,7 +324,7 @@ impl Cluster<'_> {
             for (j, &arg) in product.a.iter().enumerate() {
                 let row = lane / 4 + 8 * (j & 1);
                 let k = (16 * (j >> 1) + 4 * (lane % 4)) / ty.bytes() as usize;
-                for (i, value) in self.elements(number, lane, arg, ty).into_iter().enumerate() {
+                for (i, value) in self.elements(number, lane, arg, ty).enumerate() {
                     *a.at(row, k + i) = value;
                 }
             }
