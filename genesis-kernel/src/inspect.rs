@@ -133,7 +133,7 @@ impl Hints {
     /// multiples of 16.
     pub fn contiguous(ast: &FnAst) -> Hints {
         let hint = |ty: &TypeAst| match ty {
-            TypeAst::View { .. } => ParamHint {
+            TypeAst::View { .. } | TypeAst::Views { .. } => ParamHint {
                 multiple_of: 16,
                 equals_one: false,
                 unit_stride: true,

@@ -190,7 +190,7 @@ fn flatten(args: &[Arg], words: &mut Words<MAX_SLOTS>) {
         match arg {
             Arg::Ptr(ptr) => words.push(ptr.address),
             Arg::Scalar(scalar) => words.push(scalar.bits),
-            Arg::View(view) => {
+            Arg::View(view) | Arg::Views(view) => {
                 words.push(view.ptr.address);
                 view.dims().iter().for_each(|&dim| words.push(dim as u64));
                 view.strides().iter().for_each(|&stride| words.push(stride as u64));

@@ -6,7 +6,7 @@ pub use crate::lang::fast;
 pub use crate::lang::functions::*;
 pub use crate::lang::{
     Col, Dim, Element, Float, Float8, Int, Int8, Number, One, Ptr, PtrMut, Row, Shape, Tile, Tile1,
-    Tile2, Tile3, View, ViewMut, bf16, f8e4m3, f8e5m2, f16,
+    Tile2, Tile3, View, ViewMut, Views, ViewsMut, bf16, f8e4m3, f8e5m2, f16,
 };
 pub use crate::runtime::{Absent, Array, Device, Grid, Stream};
 pub use crate::{KernelParam, autotune, device, kernel};

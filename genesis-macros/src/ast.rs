@@ -137,10 +137,12 @@ pub(crate) enum Type {
     /// A tile whose extents are written.
     Shaped(DType, Vec<Extent>),
     Tuple(Vec<Type>),
-    /// A struct under `#[derive(KernelParam)]`: what was written, and the dtypes in its `<..>`.
+    /// A struct under `#[derive(KernelParam)]`, or a list of views: what was written, the dtypes in its `<..>`, and the
+    /// rank of the views.
     Struct {
         path: syn::Path,
         dtypes: Vec<DType>,
+        rank: Option<u8>,
     },
     Inferred,
 }

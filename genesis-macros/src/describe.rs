@@ -110,7 +110,7 @@ fn params(generics: &[Generic], all: &[Param]) -> TokenStream {
 /// A struct of parameters for some dtypes that the bounds allow, to ask it what its fields are: for `Affine<T>` of
 /// `T: Float` it is `Affine<f32>`. All tokens have the span of the name, as those of a device function.
 pub(crate) fn example_of(generics: &[Generic], ty: &Type) -> Option<TokenStream> {
-    let Type::Struct { path, dtypes } = ty else { return None };
+    let Type::Struct { path, dtypes, rank } = ty else { return None };
     let span = shadow::name_span(path);
     let dtypes = dtypes.iter().map(|dtype| {
         let name = match dtype {
@@ -132,7 +132,9 @@ pub(crate) fn example_of(generics: &[Generic], ty: &Type) -> Option<TokenStream>
     let mut path = path.clone();
     let last = path.segments.last_mut()?;
     if !last.arguments.is_none() {
-        last.arguments = syn::PathArguments::AngleBracketed(syn::parse_quote!(<#(#dtypes),*>));
+        let rank = rank.map(usize::from).into_iter();
+        last.arguments =
+            syn::PathArguments::AngleBracketed(syn::parse_quote!(<#(#dtypes,)* #(#rank),*>));
     }
     Some(quote!(#path))
 }

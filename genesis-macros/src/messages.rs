@@ -150,7 +150,7 @@ messages! {
 
     // Structs of parameters.
     PARAM_STRUCT: "`#[derive(KernelParam)]` stands on a struct with named fields", "write `struct Params { x: View<f32, 1>, scale: f32 }`";
-    PARAM_FIELD: "a field of a kernel's parameter can't have this type", "fields are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`; what is optional, a tuple or another struct is a parameter of its own";
+    PARAM_FIELD: "a field of a kernel's parameter can't have this type", "fields are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`; what is optional, a list of views, a tuple or another struct is a parameter of its own";
     PARAM_CONST: "a struct of parameters has no constants", "give them to the kernel: `fn k<const N: usize>(p: Params)`";
     AUTOTUNE_STRUCT: "an `example` says nothing of the fields of `@`", "leave out `example`, or take the fields as parameters of their own";
 

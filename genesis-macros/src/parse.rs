@@ -348,9 +348,13 @@ impl Parser {
         if is_known || !name.starts_with(char::is_uppercase) {
             return None;
         }
-        let dtypes =
-            generic_args(last).iter().map(|arg| self.dtype_arg(arg)).collect::<Option<_>>();
-        Some(Type::Struct { path: path.clone(), dtypes: dtypes? })
+        let mut args = generic_args(last);
+        let rank = match name.as_str() {
+            "Views" | "ViewsMut" => Some(literal_rank(&args.pop()?)?),
+            _ => None,
+        };
+        let dtypes = args.iter().map(|arg| self.dtype_arg(arg)).collect::<Option<_>>();
+        Some(Type::Struct { path: path.clone(), dtypes: dtypes?, rank })
     }
 
     fn param_type(&mut self, ty: &syn::Type) -> Type {

@@ -269,6 +269,8 @@ pub(crate) const METHODS: &[Signature] = &[
     optional("store_once", &["coordinates", "value", "mask"], 2),
     optional("store_kept", &["coordinates", "value", "mask"], 2),
     optional("subview", &["coordinates", "extents", "steps"], 2),
+    call("at", &["index"]),
+    call("len", &[]),
 ];
 
 /// What an atomic may order: the names of `MemoryOrder`.

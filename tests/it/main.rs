@@ -189,6 +189,7 @@ mod ui;
 mod variants;
 /// Attention of packed sequences.
 mod varlen;
+mod view_lists;
 /// The tests of the GPU on one that is emulated.
 mod virtual_gpu;
 /// What was wrong with the framework before this one.

@@ -96,6 +96,8 @@ fn the_language() -> anyhow::Result<()> {
             "language::dropout",
             "language::histogram",
             "language::attention",
+            "view_lists::products_of_any_extents_are_one_launch",
+            "view_lists::tensors_are_views_of_a_list",
         ],
     )
 }

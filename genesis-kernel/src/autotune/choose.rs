@@ -209,7 +209,7 @@ impl KernelDef {
         args: &[CheckedArg<'_>],
     ) -> Result<(), Error> {
         let raw: Vec<Arg> = args.iter().map(CheckedArg::arg).collect();
-        self.check(stream, args, &raw)?;
+        self.check(stream, args)?;
         // SAFETY: as in `launch_checked`.
         unsafe { self.launch_tuned_present(stream, dtypes, present, &raw) }
     }

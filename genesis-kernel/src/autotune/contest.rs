@@ -82,7 +82,10 @@ impl Trial {
                         view.ptr.bytes.min(reach.saturating_mul(view.ptr.dtype.bytes() as u64));
                     &mut view.ptr
                 }
-                Arg::Scalar(_) => continue,
+                Arg::Views(all) if all.ptr.mutable => {
+                    return Err(Error::launch("tuning does not write to lists of views"));
+                }
+                Arg::Scalar(_) | Arg::Views(_) => continue,
             };
             if ptr.mutable && !ptr.is_nothing() {
                 let (bytes, dtype) = (ptr.bytes as usize, ptr.dtype);

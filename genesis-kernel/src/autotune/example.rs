@@ -161,7 +161,7 @@ pub(super) fn move_to(arg: &mut Arg, buffer: &Buffer) {
     let ptr = match arg {
         Arg::Ptr(ptr) => ptr,
         Arg::View(view) => &mut view.ptr,
-        Arg::Scalar(_) => return,
+        Arg::Scalar(_) | Arg::Views(_) => return,
     };
     (ptr.device, ptr.address) = (buffer.device(), buffer.address());
 }
@@ -180,7 +180,11 @@ fn absent(ast: &FnAst, dtypes: &[DType], ty: &TypeAst) -> Result<Arg, Error> {
             Ok(Arg::View(ViewArg::nothing(ptr(dtype, mutable)?, rank)))
         }
         TypeAst::Scalar(dtype) => Ok(Arg::Scalar(Scalar::zero(resolve(ast, dtypes, dtype)?))),
-        TypeAst::Tile(_) | TypeAst::Shaped(..) | TypeAst::Tuple(_) | TypeAst::Inferred => {
+        TypeAst::Views { .. }
+        | TypeAst::Tile(_)
+        | TypeAst::Shaped(..)
+        | TypeAst::Tuple(_)
+        | TypeAst::Inferred => {
             Err(Error::bug("a kernel's parameter is no scalar, pointer or view"))
         }
     }
@@ -193,6 +197,10 @@ fn nothing(arg: &Arg) -> Arg {
         Arg::View(view) => {
             let ptr = PtrArg::nothing(view.ptr.dtype, view.ptr.mutable);
             Arg::View(ViewArg::nothing(ptr, view.rank))
+        }
+        Arg::Views(all) => {
+            let ptr = PtrArg::nothing(all.ptr.dtype, all.ptr.mutable);
+            Arg::Views(ViewArg::nothing(ptr, all.rank))
         }
         Arg::Scalar(scalar) => Arg::Scalar(Scalar::zero(scalar.dtype)),
     }
@@ -219,7 +227,11 @@ fn argument(
         TypeAst::Ptr { dtype, mutable } | TypeAst::View { dtype, mutable, .. } => {
             (resolve(ast, dtypes, *dtype)?, *mutable)
         }
-        TypeAst::Tile(_) | TypeAst::Shaped(..) | TypeAst::Tuple(_) | TypeAst::Inferred => {
+        TypeAst::Views { .. }
+        | TypeAst::Tile(_)
+        | TypeAst::Shaped(..)
+        | TypeAst::Tuple(_)
+        | TypeAst::Inferred => {
             return Err(Error::bug("a kernel's parameter is no scalar, pointer or view"));
         }
     };

@@ -287,6 +287,7 @@ fn argument_bytes(arg: &Arg) -> f64 {
     match arg {
         Arg::Scalar(_) => 0.0,
         Arg::Ptr(ptr) => ptr.bytes as f64,
+        Arg::Views(all) => all.ptr.bytes as f64,
         Arg::View(view) => {
             let axes = view.dims().iter().zip(view.strides());
             let numel: f64 =

@@ -82,7 +82,7 @@ impl<'a> Integers<'a> {
     fn view(&self, value: Value) -> Option<(Vec<i64>, Vec<i64>)> {
         match self.args.get(&value)? {
             Arg::View(view) => Some((view.dims().to_vec(), view.strides().to_vec())),
-            Arg::Ptr(_) | Arg::Scalar(_) => None,
+            Arg::Ptr(_) | Arg::Scalar(_) | Arg::Views(_) => None,
         }
     }
 }

@@ -95,7 +95,7 @@ impl Problem<'_> {
 
     fn views(&self) -> impl Iterator<Item = &ViewArg> {
         self.args.iter().filter_map(|arg| match arg {
-            Arg::View(view) => Some(view),
+            Arg::View(view) | Arg::Views(view) => Some(view),
             Arg::Ptr(_) | Arg::Scalar(_) => None,
         })
     }

@@ -147,6 +147,15 @@ pub enum TypeAst {
         /// Whether it is `ViewMut`.
         mutable: bool,
     },
+    /// `Views<T, 2>` or `ViewsMut<T, 2>`: what is known of all views of a list. The table of them is the parameter behind.
+    Views {
+        /// The dtype of their elements.
+        dtype: DTypeAst,
+        /// The number of axes.
+        rank: u8,
+        /// Whether it is `ViewsMut`.
+        mutable: bool,
+    },
     /// `Tile<T, ..>`, `Tile2<T, M, N>`, ...: only its dtype matters here, rustc checks the rest.
     Tile(DTypeAst),
     /// A tile whose extents are written: `Tile2<T, M, N>`, `Row<T, N>`. A const parameter of a device

@@ -8,8 +8,8 @@ use crate::diag::Diagnostic;
 use super::arguments::Call;
 use super::ast::{GenericAst, Span};
 use super::lower::{Lower, Res};
-use super::value::Operand;
-use super::{bits, create, gather, math, memory, optional, order, random, reduce, shapes, views};
+use super::value::{Operand, Val};
+use super::{bits, create, gather, list, math, memory, optional, order, random, reduce, shapes, views};
 
 /// A function of the language.
 struct Builtin {
@@ -172,6 +172,9 @@ static VIEW_METHODS: &[Builtin] = &[
     f("subview", 3, 4, views::subview),
 ];
 
+/// Methods of lists of views.
+static LIST_METHODS: &[Builtin] = &[f("at", 2, 2, list::at), f("len", 1, 1, list::len)];
+
 /// Calls a function of the language.
 pub(super) fn call(
     lower: &mut Lower,
@@ -197,8 +200,11 @@ pub(super) fn method(
     generics: &'static [GenericAst],
     args: Vec<Operand>,
 ) -> Res {
-    let on_view = args.first().is_some_and(|receiver| lower.view_type(&receiver.val).is_some());
-    let table = if on_view { VIEW_METHODS } else { BUILTINS };
+    let table = match args.first().map(|receiver| &receiver.val) {
+        Some(Val::Struct(_)) => LIST_METHODS,
+        Some(receiver) if lower.view_type(receiver).is_some() => VIEW_METHODS,
+        _ => BUILTINS,
+    };
     match table.iter().find(|builtin| builtin.name == name) {
         Some(builtin) => run(lower, builtin, 1, Call { name, span, generics, args }),
         None => {
@@ -266,7 +272,7 @@ mod tests {
 
     #[test]
     fn no_name_stands_twice() {
-        for table in [BUILTINS, VIEW_METHODS] {
+        for table in [BUILTINS, VIEW_METHODS, LIST_METHODS] {
             let mut names: Vec<&str> = table.iter().map(|b| b.name).collect();
             names.sort_unstable();
             let n = names.len();

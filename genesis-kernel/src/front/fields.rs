@@ -177,6 +177,9 @@ const fn with_dtypes(ty: TypeAst, names: &[&str], given: &[DTypeAst]) -> TypeAst
         TypeAst::View { dtype, rank, mutable } => {
             TypeAst::View { dtype: resolve(dtype, names, given), rank, mutable }
         }
+        TypeAst::Views { dtype, rank, mutable } => {
+            TypeAst::Views { dtype: resolve(dtype, names, given), rank, mutable }
+        }
         TypeAst::Tile(_) | TypeAst::Shaped(..) | TypeAst::Tuple(_) | TypeAst::Inferred => ty,
     }
 }

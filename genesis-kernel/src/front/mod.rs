@@ -29,6 +29,7 @@ pub mod fields;
 mod gather;
 mod hints;
 mod inline_asm;
+mod list;
 mod loops;
 mod lower;
 mod math;
@@ -138,7 +139,9 @@ fn declare_param(
     attrs.constant = is_constant
         && matches!(
             param.ty,
-            TypeAst::Ptr { mutable: false, .. } | TypeAst::View { mutable: false, .. }
+            TypeAst::Ptr { mutable: false, .. }
+                | TypeAst::View { mutable: false, .. }
+                | TypeAst::Views { mutable: false, .. }
         );
     let ty = match &param.ty {
         TypeAst::Scalar(dtype) => Type::scalar(lower.dtype_ast(*dtype, param.span)?),
@@ -146,7 +149,7 @@ fn declare_param(
             (attrs.readonly, attrs.exclusive) = (!mutable, *mutable);
             Type::Tile(TileType::ptr(lower.dtype_ast(*dtype, param.span)?, Shape::SCALAR))
         }
-        TypeAst::View { dtype, rank, mutable } => {
+        TypeAst::View { dtype, rank, mutable } | TypeAst::Views { dtype, rank, mutable } => {
             (attrs.readonly, attrs.exclusive) = (!mutable, *mutable);
             attrs.unit_stride = hint.unit_stride;
             attrs.unit_axis = hint.unit_axis;

@@ -26,6 +26,7 @@ enum ParamShape {
     Scalar,
     Ptr,
     View { rank: u8 },
+    Views { rank: u8 },
 }
 
 impl ParamKind {
@@ -33,7 +34,7 @@ impl ParamKind {
     pub(crate) fn slots(&self) -> usize {
         match self.shape {
             ParamShape::Scalar | ParamShape::Ptr => 1,
-            ParamShape::View { rank } => 1 + 2 * rank as usize,
+            ParamShape::View { rank } | ParamShape::Views { rank } => 1 + 2 * rank as usize,
         }
     }
 }
@@ -71,6 +72,9 @@ pub(crate) fn param_kinds(ast: &'static FnAst, dtypes: &[DType]) -> Result<Vec<P
                 TypeAst::Ptr { dtype, mutable } => (ParamShape::Ptr, dtype, mutable),
                 TypeAst::View { dtype, rank, mutable } => {
                     (ParamShape::View { rank }, dtype, mutable)
+                }
+                TypeAst::Views { dtype, rank, mutable } => {
+                    (ParamShape::Views { rank }, dtype, mutable)
                 }
                 TypeAst::Tile(_) | TypeAst::Shaped(..) | TypeAst::Tuple(_) | TypeAst::Inferred => {
                     return Err(Error::bug("a kernel's parameter is no scalar, pointer or view"));
@@ -118,6 +122,10 @@ pub(crate) fn check(name: &str, params: &[ParamKind], launch: &Launch<'_>) -> Re
                     continue;
                 }
                 check_view(param, rank, view, device)
+            }
+            // What its views reach was checked when the list was made, and is not what they have in common.
+            (ParamShape::Views { rank }, Arg::Views(all)) => {
+                check_ptr(param, &all.ptr, device).and_then(|()| check_rank(rank, all))
             }
             _ => Err(wrong_kind(param, arg)),
         };
@@ -174,9 +182,7 @@ fn is_dense_and_fits(param: &ParamKind, rank: u8, view: &ViewArg, device: Device
 
 fn check_view(param: &ParamKind, rank: u8, view: &ViewArg, device: Device) -> Check {
     check_ptr(param, &view.ptr, device)?;
-    if view.rank != rank {
-        return Err(format!("has {} axes, the kernel takes {rank}", view.rank));
-    }
+    check_rank(rank, view)?;
     // The compiler counts on it: what it knows of indices starts there.
     if let Some(&dim) = view.dims().iter().find(|dim| !(0..=MAX_EXTENT).contains(*dim)) {
         return Err(match dim {
@@ -199,17 +205,26 @@ fn check_view(param: &ParamKind, rank: u8, view: &ViewArg, device: Device) -> Ch
     Ok(())
 }
 
+fn check_rank(rank: u8, view: &ViewArg) -> Check {
+    if view.rank != rank {
+        return Err(format!("has {} axes, the kernel takes {rank}", view.rank));
+    }
+    Ok(())
+}
+
 #[cold]
 fn wrong_kind(param: &ParamKind, arg: &Arg) -> String {
     let given = match arg {
         Arg::Scalar(scalar) => format!("is a scalar of {}", scalar.dtype),
         Arg::Ptr(ptr) => format!("is a pointer to {}", ptr.dtype),
         Arg::View(view) => format!("is a view of {} axes", view.rank),
+        Arg::Views(all) => format!("is a list of views of {} axes", all.rank),
     };
     let takes = match param.shape {
         ParamShape::Scalar => format!("a scalar of {}", param.dtype),
         ParamShape::Ptr => format!("a pointer to {}", param.dtype),
         ParamShape::View { rank } => format!("a view of {rank} axes"),
+        ParamShape::Views { rank } => format!("a list of views of {rank} axes"),
     };
     format!("{given}, the kernel takes {takes}")
 }

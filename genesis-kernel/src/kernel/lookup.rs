@@ -160,7 +160,7 @@ fn mix(hash: u64, word: u64) -> u64 {
 /// Whether a view's extents are all in `0 .. 2^30` and its strides in `0 .. 2^31`.
 #[inline]
 fn is_narrow(arg: &Arg) -> bool {
-    let Arg::View(view) = arg else { return true };
+    let (Arg::View(view) | Arg::Views(view)) = arg else { return true };
     let numbers = view.dims().iter().zip(view.strides());
     numbers.fold(0, |all, (&dim, &stride)| all | dim | dim << 1 | stride) >> 31 == 0
 }
@@ -179,6 +179,9 @@ fn arg_code(arg: &Arg, aligned: u8) -> u8 {
             _ => 0,
         },
         Arg::View(view) => view_code(view, aligned),
+        // Check mode lays the memory of each view where it likes, but for what lies before the first element.
+        Arg::Views(all) if all.strides().iter().any(|&stride| stride < 0) => view_code(all, 0),
+        Arg::Views(all) => view_code(all, aligned),
     }
 }
 

@@ -34,6 +34,7 @@ mod every;
 pub mod fast;
 pub mod functions;
 pub mod library;
+mod list;
 mod literal;
 mod memory;
 pub mod operators;
@@ -54,6 +55,7 @@ pub use dtype::{
     Accumulator, As, Bool, Element, Factor, Float, Float8, Int, Int8, Logic, Number, OneDType, as_,
 };
 pub use half::{bf16, f16};
+pub use list::{ListLen, Views, ViewsMut};
 pub use literal::{
     Argument, Constant, FloatLiteral, FromSource, IntLiteral, OfShape, ScalarOf, constant, from,
     rust_constant,

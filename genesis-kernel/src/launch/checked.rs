@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use crate::compile::Specialized;
 use crate::diag::Error;
-use crate::interp::InterpErrorKind;
-use crate::ir::{ArgValue, Func, Value};
+use crate::interp::{InterpErrorKind, Interpreter};
+use crate::ir::{ArgValue, DType, Func, Value};
 use crate::runtime::cpu::{read_host, write_host};
-use crate::runtime::{Arg, PtrArg, Queue, ViewArg};
+use crate::runtime::list::{bytes_of, row_len};
+use crate::runtime::{Arg, PtrArg, Queue, ViewArg, from_bytes};
 use crate::{knobs, printed};
 
 /// How often a program may run each op of its kernel, whatever its arguments are.
@@ -48,29 +49,12 @@ pub(super) unsafe fn run(
     let mut interpreter = kernel.interpreter();
     let fuel = knobs::get().check_ops.unwrap_or_else(|| allowance(&kernel.func, args));
     interpreter.set_fuel(fuel);
-    let mut copies: Vec<Copied> = Vec::new();
-    let mut values = Vec::new();
-    for (param, arg) in kernel.func.params.iter().zip(args) {
-        let mut copy = |ptr: PtrArg| -> Result<u64, Error> {
-            // SAFETY: the caller says that the bytes are there.
-            let bytes = unsafe { read(queue, ptr)? };
-            let before = if ptr.mutable { bytes.clone() } else { Vec::new() };
-            let start = interpreter.add_buffer(&param.name, ptr.dtype, bytes, ptr.mutable);
-            copies.push(Copied { ptr, start, before });
-            Ok(start)
-        };
-        values.push(match arg {
-            Arg::Scalar(scalar) => ArgValue::Scalar(*scalar),
-            Arg::Ptr(ptr) => ArgValue::Ptr(copy(*ptr)?),
-            Arg::View(view) => {
-                let back = bytes_before(view);
-                let (address, bytes) = (view.ptr.address - back, view.ptr.bytes + back);
-                let start = copy(PtrArg { address, bytes, ..view.ptr })?;
-                let (dims, strides) = (view.dims().to_vec(), view.strides().to_vec());
-                ArgValue::View { ptr: start + back, dims, strides }
-            }
-        });
+    let mut given = Given { queue, copies: Vec::new(), values: Vec::new(), list: None };
+    for (i, (param, arg)) in kernel.func.params.iter().zip(args).enumerate() {
+        // SAFETY: the caller says that the bytes are there.
+        unsafe { given.add(&mut interpreter, &param.name, arg, args.get(i + 1))? };
     }
+    let Given { copies, values, .. } = given;
     let result = interpreter.run(grid, &values);
     interpreter.prints().iter().for_each(|line| printed::line(line));
     result.map_err(|error| {
@@ -85,6 +69,143 @@ pub(super) unsafe fn run(
         unsafe { write(queue, *ptr, before, interpreter.buffer(*start))? };
     }
     Ok(())
+}
+
+/// The arguments as the interpreter takes them.
+struct Given<'q> {
+    queue: &'q Queue,
+    copies: Vec<Copied>,
+    values: Vec<ArgValue>,
+    /// The list whose table comes next.
+    list: Option<Moved>,
+}
+
+/// Where the copies of a list's views are.
+struct Moved {
+    /// What their table counts from.
+    from: u64,
+    /// The first element of each.
+    starts: Vec<u64>,
+    size: usize,
+}
+
+impl Given<'_> {
+    /// # Safety
+    /// The bytes of the argument must be there, and those of the next one.
+    unsafe fn add(
+        &mut self,
+        interpreter: &mut Interpreter<'_>,
+        name: &str,
+        arg: &Arg,
+        next: Option<&Arg>,
+    ) -> Result<(), Error> {
+        let value = match (arg, self.list.take()) {
+            (Arg::Scalar(scalar), _) => ArgValue::Scalar(*scalar),
+            // SAFETY: the caller's promise is the same.
+            (Arg::Ptr(ptr), _) => ArgValue::Ptr(unsafe { self.copy(interpreter, name, *ptr)? }),
+            (Arg::View(table), Some(moved)) => {
+                // SAFETY: as above.
+                let bytes = moved.table(unsafe { read(self.queue, table.ptr)? }, table);
+                of_view(interpreter.add_buffer(name, DType::I64, bytes, false), table)
+            }
+            (Arg::View(view), None) => {
+                // SAFETY: as above.
+                of_view(unsafe { self.copy_view(interpreter, name, view)? }, view)
+            }
+            (Arg::Views(all), _) => {
+                let mut starts = Vec::new();
+                // SAFETY: as above.
+                let views = unsafe { views_of(self.queue, all, next)? };
+                for (i, view) in views.iter().enumerate() {
+                    let name = format!("{}[{i}]", name.trim_end_matches(".views"));
+                    // SAFETY: the views of a list that is there are there.
+                    starts.push(unsafe { self.copy_view(interpreter, &name, view)? });
+                }
+                let from = interpreter.add_buffer(name, all.ptr.dtype, Vec::new(), false);
+                self.list = Some(Moved { from, starts, size: all.ptr.dtype.bytes() });
+                of_view(from, all)
+            }
+        };
+        self.values.push(value);
+        Ok(())
+    }
+
+    /// Where the copy of an argument's memory starts.
+    ///
+    /// # Safety
+    /// Its bytes must be there.
+    unsafe fn copy(
+        &mut self,
+        interpreter: &mut Interpreter<'_>,
+        name: &str,
+        ptr: PtrArg,
+    ) -> Result<u64, Error> {
+        // SAFETY: the caller says so.
+        let bytes = unsafe { read(self.queue, ptr)? };
+        let before = if ptr.mutable { bytes.clone() } else { Vec::new() };
+        let start = interpreter.add_buffer(name, ptr.dtype, bytes, ptr.mutable);
+        self.copies.push(Copied { ptr, start, before });
+        Ok(start)
+    }
+
+    /// Where the first element of a view is in the copy of its memory.
+    ///
+    /// # Safety
+    /// Its bytes must be there.
+    unsafe fn copy_view(
+        &mut self,
+        interpreter: &mut Interpreter<'_>,
+        name: &str,
+        view: &ViewArg,
+    ) -> Result<u64, Error> {
+        let back = bytes_before(view);
+        let (address, bytes) = (view.ptr.address - back, view.ptr.bytes + back);
+        // SAFETY: the caller says so.
+        let start = unsafe { self.copy(interpreter, name, PtrArg { address, bytes, ..view.ptr })? };
+        Ok(start + back)
+    }
+}
+
+fn of_view(ptr: u64, view: &ViewArg) -> ArgValue {
+    ArgValue::View { ptr, dims: view.dims().to_vec(), strides: view.strides().to_vec() }
+}
+
+impl Moved {
+    /// The list's table for where its views are now.
+    fn table(&self, mut bytes: Vec<u8>, table: &ViewArg) -> Vec<u8> {
+        let row_bytes = table.dims()[1] as usize * DType::I64.bytes();
+        for (row, &start) in bytes.chunks_exact_mut(row_bytes).zip(&self.starts) {
+            let distance = start.wrapping_sub(self.from) as i64 / self.size as i64;
+            row[..DType::I64.bytes()].copy_from_slice(&distance.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// The views of a list, by the table that is the argument behind what they have in common.
+///
+/// # Safety
+/// The table must be there.
+unsafe fn views_of(
+    queue: &Queue,
+    all: &ViewArg,
+    table: Option<&Arg>,
+) -> Result<Vec<ViewArg>, Error> {
+    let Some(Arg::View(table)) = table else { return Err(Error::bug("a list has no table")) };
+    // SAFETY: the caller's promise is the same.
+    let numbers: Vec<i64> = from_bytes(unsafe { read(queue, table.ptr)? });
+    let rank = usize::from(all.rank);
+    let view = |row: &[i64]| {
+        let distance = row[0].wrapping_mul(all.ptr.dtype.bytes() as i64);
+        let ptr = PtrArg { address: all.ptr.address.wrapping_add_signed(distance), ..all.ptr };
+        let (dims, strides) = row[1..].split_at(rank);
+        let mut view = ViewArg::new(ptr, dims, strides)?;
+        let end = bytes_of(&view).map_or(ptr.address, |(_, end)| end);
+        view.ptr.bytes = end - ptr.address;
+        Some(view)
+    };
+    let views = numbers.chunks_exact(row_len(rank)).map(view).collect::<Option<_>>();
+    views.ok_or_else(|| Error::bug("a list's table has rows of another length"))
 }
 
 /// Bytes of a view before its first element: those that negative strides lead to.
@@ -107,6 +228,7 @@ fn allowance(func: &Func, args: &[Arg]) -> u64 {
             let all = view.dims().iter().fold(1u64, |n, &dim| n.saturating_mul(dim as u64));
             elements(&view.ptr).max(all.min(MOST_COUNTED))
         }
+        Arg::Views(all) => elements(&all.ptr),
         Arg::Scalar(scalar) if scalar.dtype.is_int() => {
             scalar.to_i64().unsigned_abs().min(MOST_COUNTED)
         }
@@ -182,7 +304,8 @@ mod tests {
     use crate::front::Hints;
     use crate::interp::InterpErrorKind;
     use crate::ir::parse;
-    use crate::runtime::{AsPtrMut, AsView, AsViewMut, Device};
+    use crate::prelude::{Views, ViewsMut, kernel};
+    use crate::runtime::{AsParam, AsPtrMut, AsView, AsViewMut, Device};
 
     fn kernel() -> Specialized {
         let func = parse::parse(
@@ -239,6 +362,38 @@ mod tests {
         let to = AsViewMut::<i32, 2>::as_arg(&y.strided_mut(4, [2, 3], [-3, 1]).unwrap()).arg();
         run_cpu(&kernel, &[from, to]).unwrap();
         assert_eq!(y.to_vec().unwrap(), [9, 2, 1, 0, 5, 4, 3]);
+    }
+
+    /// `y = 2 x` of each view of a list, one element further where it is told to.
+    #[kernel]
+    fn double(x: Views<i32, 1>, y: ViewsMut<i32, 1>, ahead: i64) {
+        let (from, to) = (x.at(program_id(0)), y.at(program_id(0)));
+        let v = load(from.ptr() + ahead);
+        to.store([0], v + v);
+    }
+
+    #[test]
+    fn each_view_of_a_list_has_its_own_bounds() {
+        let kernel = double::specialize(double::Consts {}, &Hints::default()).unwrap();
+        let stream = Device::Cpu.stream();
+        let all = stream.upload(&[1, 2, 3, 4]).unwrap();
+        let (mut y, mut z) = (stream.upload(&[0; 3]).unwrap(), stream.upload(&[0; 2]).unwrap());
+        let mut double = |ahead: i64| {
+            let from = [all.strided(0, [2], [1]).unwrap(), all.strided(3, [2], [-1]).unwrap()];
+            let mut to = [y.view_mut([3]).unwrap(), z.view_mut([2]).unwrap()];
+            let (from, to) = (stream.views(&from).unwrap(), stream.views_mut(&mut to).unwrap());
+            let mut args = [from.args(), AsParam::<ViewsMut<i32, 1>>::args(&to)].concat();
+            args.push(Arg::Scalar(crate::ir::Scalar::int(DType::I64, ahead)));
+            // SAFETY: the arguments are those of arrays that live longer.
+            unsafe { run(&kernel, &Queue::Cpu, &args, [2, 1, 1]) }
+        };
+        double(0).unwrap();
+        // The array goes on behind the first view, and the list does not.
+        let error = double(2).unwrap_err().to_string();
+        let kind =
+            InterpErrorKind::OutOfBounds { buffer: Some("x[0]".into()), index: 2, extent: 2 };
+        assert!(error.contains(&kind.to_string()), "{error}");
+        assert_eq!((y.to_vec().unwrap(), z.to_vec().unwrap()), (vec![2, 0, 0], vec![8, 0]));
     }
 
     #[test]

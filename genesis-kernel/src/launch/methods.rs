@@ -25,7 +25,7 @@ impl KernelDef {
         args: [CheckedArg<'_>; N],
     ) -> Result<(), Error> {
         let raw = args.each_ref().map(CheckedArg::arg);
-        self.check(stream, &args, &raw)?;
+        self.check(stream, &args)?;
         // SAFETY: the arguments lie inside buffers that live as long as the work, no two that are
         // written share an element, and the kernel leaves them nowhere.
         unsafe { self.launch(stream, grid, dtypes, consts, &raw) }
@@ -44,18 +44,13 @@ impl KernelDef {
         args: &[CheckedArg<'_>],
     ) -> Result<(), Error> {
         let raw: Vec<Arg> = args.iter().map(CheckedArg::arg).collect();
-        self.check(stream, args, &raw)?;
+        self.check(stream, args)?;
         // SAFETY: as in `launch_checked`.
         unsafe { self.launch(stream, grid, dtypes, consts, &raw) }
     }
 
-    /// What a launch without promises asks of its arguments, which `raw` are as plain data.
-    pub(crate) fn check(
-        &self,
-        stream: &Stream,
-        args: &[CheckedArg<'_>],
-        raw: &[Arg],
-    ) -> Result<(), Error> {
+    /// What a launch without promises asks of its arguments.
+    pub(crate) fn check(&self, stream: &Stream, args: &[CheckedArg<'_>]) -> Result<(), Error> {
         if self.is_unchecked() {
             return Err(Error::launch(format!(
                 "{}: the kernel takes pointers or makes promises, so that its launch is `unsafe`",
@@ -63,7 +58,11 @@ impl KernelDef {
             )));
         }
         args.iter().try_for_each(|arg| arg.lend(stream))?;
-        check_shared(self.ast, raw)
+        if (0..args.len()).any(|i| !args[i].fits_next(args.get(i + 1))) {
+            let name = self.ast.name;
+            return Err(Error::launch(format!("{name}: a list of views is without its own table")));
+        }
+        check_shared(self.ast, args)
     }
 
     /// Runs the kernel: one program for each point of the grid.

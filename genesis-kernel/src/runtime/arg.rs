@@ -12,6 +12,11 @@ pub enum Arg {
     Scalar(Scalar),
     /// For `View` and `ViewMut`.
     View(ViewArg),
+    /// For the first of the two parameters that `Views` and `ViewsMut` are: what all views of a list have in common. An
+    /// extent or a stride has the bits of all of them, so that it is a multiple of what they all are, and as large; a
+    /// stride of 0 or 1 is that of each. The address is what the table counts from, and no view's is a multiple of less;
+    /// the bytes are those of all views together.
+    Views(ViewArg),
 }
 
 /// An address on a device.

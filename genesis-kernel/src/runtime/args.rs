@@ -4,6 +4,8 @@
 //! that it is about and lies inside it: only its constructors make one, and a safe launch takes nothing else.
 //! An [`Arg`] is plain data, an address and what its maker says of it; a launch that takes one is `unsafe`.
 //!
+//! What a list of views has is one argument of the kind that borrows many buffers.
+//!
 //! The typed launch that `#[kernel]` writes takes anything that converts to a `CheckedArg`: `&Array<T>` for
 //! `Ptr<T>`, `&mut Array<T>` for `PtrMut<T>`, views for `View` and `ViewMut`, numbers for scalars. The traits
 //! may be implemented for any type: what they give is checked already.
@@ -20,15 +22,27 @@ use crate::ir::{DType, MAX_RANK, Scalar};
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedArg<'a> {
     arg: Arg,
-    /// What the memory belongs to; none for a number.
-    buffer: Option<&'a Buffer>,
+    of: Owner<'a>,
+}
+
+/// What the memory of an argument belongs to.
+#[derive(Clone, Copy, Debug)]
+enum Owner<'a> {
+    /// There is none: a number, or nothing.
+    Nobody,
+    Buffer(&'a Buffer),
+    /// Each view of a list to its own. The table, which is the next argument, is the list's.
+    Views {
+        views: &'a [CheckedArg<'a>],
+        table: &'a ViewArg,
+    },
 }
 
 impl<'a> CheckedArg<'a> {
     /// A number.
     #[inline]
     pub fn scalar(scalar: Scalar) -> CheckedArg<'a> {
-        CheckedArg { arg: Arg::Scalar(scalar), buffer: None }
+        CheckedArg { arg: Arg::Scalar(scalar), of: Owner::Nobody }
     }
 
     /// A pointer to element `offset` of a buffer of such elements. What may be accessed goes on to its end.
@@ -45,13 +59,13 @@ impl<'a> CheckedArg<'a> {
             let bytes = buffer.bytes();
             Error::launch(format!("element {offset} of {dtype} lies outside of {bytes} bytes"))
         })?;
-        Ok(CheckedArg { arg: Arg::Ptr(ptr), buffer: Some(buffer) })
+        Ok(CheckedArg { arg: Arg::Ptr(ptr), of: Owner::Buffer(buffer) })
     }
 
     /// A pointer to the first byte of a buffer.
     #[inline]
     pub(super) fn whole(buffer: &'a Buffer, dtype: DType, mutable: bool) -> CheckedArg<'a> {
-        CheckedArg { arg: Arg::Ptr(start_of(buffer, dtype, mutable)), buffer: Some(buffer) }
+        CheckedArg { arg: Arg::Ptr(start_of(buffer, dtype, mutable)), of: Owner::Buffer(buffer) }
     }
 
     /// A view of the elements that a buffer was made for, one after the other.
@@ -67,7 +81,7 @@ impl<'a> CheckedArg<'a> {
     ) -> CheckedArg<'a> {
         assert!(elements <= buffer.bytes() / dtype.bytes(), "the buffer holds fewer elements");
         let view = ViewArg::flat(start_of(buffer, dtype, mutable), elements);
-        CheckedArg { arg: Arg::View(view), buffer: Some(buffer) }
+        CheckedArg { arg: Arg::View(view), of: Owner::Buffer(buffer) }
     }
 
     /// A view of a buffer's elements: `offset` is that of the element with all coordinates 0, strides count
@@ -116,18 +130,46 @@ impl<'a> CheckedArg<'a> {
         let view = ViewArg::new(ptr.ok_or_else(outside)?, dims, strides).ok_or_else(|| {
             refuse(format!("a view has at most {MAX_RANK} axes, each with a stride"))
         })?;
-        Ok(CheckedArg { arg: Arg::View(view), buffer: Some(buffer) })
+        Ok(CheckedArg { arg: Arg::View(view), of: Owner::Buffer(buffer) })
     }
 
     /// A pointer to nothing, for an argument that is not there.
     pub(super) fn no_ptr(dtype: DType, mutable: bool) -> CheckedArg<'a> {
-        CheckedArg { arg: Arg::Ptr(PtrArg::nothing(dtype, mutable)), buffer: None }
+        CheckedArg { arg: Arg::Ptr(PtrArg::nothing(dtype, mutable)), of: Owner::Nobody }
     }
 
     /// A view of nothing, for an argument that is not there.
     pub(super) fn no_view(dtype: DType, rank: usize, mutable: bool) -> CheckedArg<'a> {
         let view = ViewArg::nothing(PtrArg::nothing(dtype, mutable), rank.min(MAX_RANK) as u8);
-        CheckedArg { arg: Arg::View(view), buffer: None }
+        CheckedArg { arg: Arg::View(view), of: Owner::Nobody }
+    }
+
+    /// What the views of a list have in common, whose table is this view.
+    pub(super) fn list(
+        all: ViewArg,
+        views: &'a [CheckedArg<'a>],
+        table: &'a ViewArg,
+    ) -> CheckedArg<'a> {
+        CheckedArg { arg: Arg::Views(all), of: Owner::Views { views, table } }
+    }
+
+    /// Whether the argument behind this one is what it has to be: behind a list's views their own table, from which a
+    /// kernel reads where in memory they are.
+    #[inline]
+    pub(crate) fn fits_next(&self, next: Option<&CheckedArg<'_>>) -> bool {
+        match self.of {
+            Owner::Nobody | Owner::Buffer(_) => true,
+            Owner::Views { table, .. } => next.is_some_and(|next| next.arg == Arg::View(*table)),
+        }
+    }
+
+    /// The arguments whose memory this one is about: itself, or each view of a list.
+    #[inline]
+    pub(crate) fn parts(&self) -> &[CheckedArg<'a>] {
+        match self.of {
+            Owner::Views { views, .. } => views,
+            Owner::Nobody | Owner::Buffer(_) => std::slice::from_ref(self),
+        }
     }
 
     /// The argument as plain data.
@@ -140,7 +182,7 @@ impl<'a> CheckedArg<'a> {
     pub fn as_ptr(&self) -> CheckedArg<'a> {
         match self.arg {
             Arg::View(view) => CheckedArg { arg: Arg::Ptr(view.ptr), ..*self },
-            Arg::Ptr(_) | Arg::Scalar(_) => *self,
+            Arg::Ptr(_) | Arg::Scalar(_) | Arg::Views(_) => *self,
         }
     }
 
@@ -148,16 +190,21 @@ impl<'a> CheckedArg<'a> {
     pub(super) fn as_view(&self) -> Option<&ViewArg> {
         match &self.arg {
             Arg::View(view) => Some(view),
-            Arg::Ptr(_) | Arg::Scalar(_) => None,
+            Arg::Ptr(_) | Arg::Scalar(_) | Arg::Views(_) => None,
         }
     }
 
     /// Lets work of a stream use the memory: it is there until the work is done, and has arrived.
     #[inline]
     pub(crate) fn lend(&self, stream: &Stream) -> Result<(), Error> {
-        let Some(buffer) = self.buffer else { return Ok(()) };
-        buffer.record_stream(stream);
-        buffer.wait_arrived()
+        match self.of {
+            Owner::Nobody => Ok(()),
+            Owner::Buffer(buffer) => {
+                buffer.record_stream(stream);
+                buffer.wait_arrived()
+            }
+            Owner::Views { views, .. } => views.iter().try_for_each(|view| view.lend(stream)),
+        }
     }
 }
 
@@ -233,6 +280,9 @@ pub trait AsScalar<T: HostElement> {
 pub trait AsParam<P> {
     /// Adds the argument of each field, in order.
     fn add_to<'arg>(&'arg self, args: &mut Vec<CheckedArg<'arg>>);
+
+    /// Adds whether each optional field is given, in order.
+    fn presences(&self, _there: &mut Vec<bool>) {}
 
     /// The arguments as plain data, for a launch that takes such.
     fn args(&self) -> Vec<Arg> {

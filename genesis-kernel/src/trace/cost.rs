@@ -146,6 +146,7 @@ fn elements_bytes(arg: &Arg) -> u64 {
     match arg {
         Arg::Scalar(_) => 0,
         Arg::Ptr(ptr) => ptr.bytes,
+        Arg::Views(all) => all.ptr.bytes,
         Arg::View(view) => {
             let axes = view.dims().iter().zip(view.strides());
             let count = |(&dim, &stride): (&i64, &i64)| if stride == 0 { 1 } else { dim.max(0) };

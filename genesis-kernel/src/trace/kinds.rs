@@ -225,7 +225,7 @@ pub(super) fn key<'a>(code: usize, grid: [u32; 3], launch: &Launch<'a>) -> Key<'
         match arg {
             Arg::Ptr(ptr) => hash = mix(hash, ptr.bytes),
             Arg::Scalar(_) => {}
-            Arg::View(view) => {
+            Arg::View(view) | Arg::Views(view) => {
                 for (&dim, &stride) in view.dims().iter().zip(view.strides()) {
                     hash = mix(hash, dim as u64 ^ (stride as u64).rotate_left(32));
                 }

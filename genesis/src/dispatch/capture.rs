@@ -180,7 +180,7 @@ pub(crate) fn numbers(owner: u64, args: Vec<Arg>) -> Result<Option<Vec<Arg>>> {
         Some(Mode::Warm | Mode::Record) => {
             let place = |arg: Arg| match arg {
                 Arg::Scalar(scalar) => cell(Origin::Optimizer(owner), scalar),
-                Arg::Ptr(_) | Arg::View(_) => Ok(arg),
+                Arg::Ptr(_) | Arg::View(_) | Arg::Views(_) => Ok(arg),
             };
             args.into_iter().map(place).collect::<Result<_>>().map(Some)
         }

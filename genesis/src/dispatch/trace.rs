@@ -153,7 +153,7 @@ pub(crate) fn map(
         let uses = inputs.iter().map(|t| trace.operand(t)).collect::<Result<Vec<_>>>()?;
         let number = |arg: &Arg| match arg {
             Arg::Scalar(scalar) => Ok(*scalar),
-            Arg::Ptr(_) | Arg::View(_) => Err(refusal(def.name())),
+            Arg::Ptr(_) | Arg::View(_) | Arg::Views(_) => Err(refusal(def.name())),
         };
         let numbers = numbers.iter().map(number).collect::<Result<Vec<_>>>()?;
         trace.define(out, Kind::Map { def, dtypes: dtypes.to_vec(), uses, numbers })

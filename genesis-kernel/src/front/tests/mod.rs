@@ -15,6 +15,7 @@ mod inline_asm;
 mod jumps;
 mod kernels;
 mod library;
+mod lists;
 mod optional;
 mod order;
 mod ordering;

@@ -36,6 +36,9 @@ impl Writes {
                     return Writes::UNKNOWN;
                 }
                 Arg::View(view) => all.add(&view.ptr),
+                // Its views lie anywhere.
+                Arg::Views(list) if list.ptr.mutable => return Writes::UNKNOWN,
+                Arg::Views(_) => {}
                 Arg::Scalar(_) => {}
             }
         }
