@@ -9,7 +9,10 @@ use super::arguments::Call;
 use super::ast::{GenericAst, Span};
 use super::lower::{Lower, Res};
 use super::value::{Operand, Val};
-use super::{bits, create, gather, list, math, memory, optional, order, random, reduce, shapes, views};
+use super::{
+    bits, create, gather, list, math, memory, optional, order, random, reduce, scaled, shapes,
+    views,
+};
 
 /// A function of the language.
 struct Builtin {
@@ -78,6 +81,7 @@ static BUILTINS: &[Builtin] = &[
     f("dot_tf32", 2, 3, reduce::dot),
     f("dot_tf32x3", 2, 3, reduce::dot),
     f("fast_dot", 2, 3, reduce::dot),
+    f("dot_scaled", 5, 5, scaled::dot_scaled),
     a("sum", 3, reduce::simple),
     a("prod", 3, reduce::simple),
     a("max", 3, reduce::simple),

@@ -40,6 +40,7 @@ mod optional;
 mod order;
 mod random;
 mod reduce;
+mod scaled;
 mod shapes;
 #[cfg(test)]
 mod tests;

@@ -69,6 +69,18 @@ pub trait Float8: Element + Factor<Sum = f32> {
     type Acc: Float<FloatAcc = Self::Acc>;
 }
 
+/// What `dot_scaled` multiplies: floats of 8 bits, and `u8` for two of 4 bits.
+#[diagnostic::on_unimplemented(
+    message = "`dot_scaled` multiplies floats of 8 bits, and floats of 4 bits two to a `u8`, not `{Self}`",
+    note = "these are `f8e4m3`, `f8e5m2` and `u8`; a parameter of a kernel needs the bound `Float8`"
+)]
+pub trait Microscaled: Element {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Float8> Microscaled for T {}
+#[diagnostic::do_not_recommend]
+impl Microscaled for u8 {}
+
 /// What `dot` multiplies: every float, those of 8 bits too, and integers of 8 bits.
 #[diagnostic::on_unimplemented(
     message = "`dot` multiplies floats and integers of 8 bits, `{Self}` is neither",

@@ -21,7 +21,7 @@ use self::single::{
     sinh_single,
 };
 
-use super::{Tile, Tile2, bf16};
+use super::Tile;
 
 macro_rules! in_single_or_double {
     ($($(#[$doc:meta])* $name:ident = $wide:ident, $single:ident;)*) => {$(
@@ -637,35 +637,4 @@ pub fn tgamma_wide<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let left = where_(x == 0.0, 1.0 / x, where_(is_inf(right) & (floor(x) != x), sine * 0.0, left));
     let result = where_(is_left, left, right);
     where_(is_inf(x), where_(x > 0.0, x, x - x), result)
-}
-
-/// `2^(scale - 127)`, whose bits are the exponent; the least of them is no normal number, and 255 none at all.
-#[device]
-pub fn power_of_scale<S: Shape>(scale: Tile<u8, S>) -> Tile<bf16, S> {
-    let bits = scale.to::<i16>() << 7;
-    let bits = where_(scale == 0, 64, bits);
-    bitcast::<bf16>(where_(scale == 255, 32704, bits))
-}
-
-/// The product of tiles with a scale for each 32 elements along K.
-#[device]
-pub fn dot_scaled_of<
-    T: Float8,
-    U: Float8,
-    const M: usize,
-    const K: usize,
-    const N: usize,
-    const B: usize,
->(
-    x: Tile2<T, M, K>,
-    x_scale: Tile2<u8, M, B>,
-    y: Tile2<U, K, N>,
-    y_scale: Tile2<u8, N, B>,
-    accumulator: Tile2<f32, M, N>,
-) -> Tile2<f32, M, N> {
-    static_assert!(B * 32 == K, "`dot_scaled` takes a scale for each 32 elements along K");
-    let rows = power_of_scale(x_scale).expand_dims(2).broadcast_to::<M, B, 32>();
-    let columns = power_of_scale(y_scale).trans().expand_dims(1).broadcast_to::<B, 32, N>();
-    let x = x.to::<bf16>() * rows.reshape::<M, K>();
-    dot(x, y.to::<bf16>() * columns.reshape::<K, N>(), accumulator)
 }

@@ -52,7 +52,8 @@ pub use control::{
     inline_asm, persistent, print, range, static_assert, static_range,
 };
 pub use dtype::{
-    Accumulator, As, Bool, Element, Factor, Float, Float8, Int, Int8, Logic, Number, OneDType, as_,
+    Accumulator, As, Bool, Element, Factor, Float, Float8, Int, Int8, Logic, Microscaled, Number,
+    OneDType, as_,
 };
 pub use half::{bf16, f16};
 pub use list::{ListLen, Views, ViewsMut};

@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use super::super::{Accumulator, Extent, Factor, Float, Float8, Tile, typed};
+use super::super::{Accumulator, Extent, Factor, Float, Float8, Microscaled, Tile, typed};
 
 /// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, f64 for f64, and i32 for i8 and
 /// u8, whose sums wrap.
@@ -75,13 +75,24 @@ pub fn dot_tf32x3_new<T: Float, M: Extent, K: Extent, N: Extent>(
     typed()
 }
 
-/// `accumulator + x y` of floats of 8 bits with a scale for each 32 of them along K (OCP microscaling, MX): `x` is
+/// `accumulator + x y` of floats of 8 or 4 bits with a scale for each 32 of them along K (OCP microscaling, MX): `x` is
 /// `[M, K]` with scales `[M, K / 32]`, `y` is `[K, N]` with scales `[N, K / 32]`. A scale `s` is `2^(s - 127)`, and 255 is
 /// no number. Elements are scaled as bf16, which is exact within its range, and multiplied so.
-pub fn dot_scaled<T: Float8, U: Float8, M: Extent, K: Extent, N: Extent, B: Extent>(
+///
+/// A tile of u8 has two floats of 4 bits (e2m1) in each byte along K, the first in the lower half: `x` is `[M, K / 2]` or
+/// `y` is `[K / 2, N]`. Either side may have either.
+pub fn dot_scaled<
+    T: Microscaled,
+    U: Microscaled,
+    M: Extent,
+    K: Extent,
+    L: Extent,
+    N: Extent,
+    B: Extent,
+>(
     _x: Tile<T, (M, K)>,
     _x_scale: Tile<u8, (M, B)>,
-    _y: Tile<U, (K, N)>,
+    _y: Tile<U, (L, N)>,
     _y_scale: Tile<u8, (N, B)>,
     accumulator: Tile<f32, (M, N)>,
 ) -> Tile<f32, (M, N)> {
