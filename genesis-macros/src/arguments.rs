@@ -133,14 +133,33 @@ pub(crate) fn raw_arguments(function: &Function) -> TokenStream {
     }
 }
 
-/// Whether each optional parameter that has a name is given.
-pub(crate) fn presences(function: &Function) -> Vec<TokenStream> {
-    let is_there = |(param, place): (&Param, TokenStream)| {
+/// Whether each optional parameter that has a name is given, and each optional field: a value that is a slice of `bool`s
+/// behind a reference.
+pub(crate) fn presences(function: &Function) -> TokenStream {
+    let is_there = |param: &Param, place: &TokenStream| {
         describe::presence(param)?;
         let trait_name = argument_trait(param);
         Some(quote!(::genesis_kernel::runtime::#trait_name::is_there(&#place)))
     };
-    function.params.iter().zip(argument_places(function)).filter_map(is_there).collect()
+    let params = function.params.iter().zip(argument_places(function));
+    if structs(function).next().is_none() {
+        let there = params.filter_map(|(param, place)| is_there(param, &place));
+        return quote!([#(#there),*]);
+    }
+    let adds = params.enumerate().map(|(index, (param, place))| {
+        // What has no name nothing asks for.
+        let is_named = matches!(param.pattern, Pattern::Name { .. });
+        if matches!(param.typed.ty, Type::Struct { .. }) && is_named {
+            let passed = passed(function, index);
+            return quote!(<_ as #passed>::presences(&#place, &mut there););
+        }
+        is_there(param, &place).map(|is_there| quote!(there.push(#is_there);)).unwrap_or_default()
+    });
+    quote!({
+        let mut there = ::std::vec::Vec::<bool>::new();
+        #(#adds)*
+        there
+    })
 }
 
 /// Where the argument of each parameter is among those of a launch: `args.0`, `args.1.0`.
@@ -178,18 +197,56 @@ pub(crate) fn struct_traits(function: &Function) -> TokenStream {
             Pattern::Name { ident, .. } => format!("What can be passed for `{ident}`."),
             Pattern::Wild(_) | Pattern::Tuple(_) => "What can be passed for a struct.".to_owned(),
         };
+        let (message, expected) = passed_texts(param);
         quote! {
             #[doc = #doc]
+            #[diagnostic::on_unimplemented(message = #message, label = #expected)]
             pub trait #name<#generics> {
                 /// Adds the argument of each field.
                 fn add_to<'arg>(
                     &'arg self,
                     args: &mut ::std::vec::Vec<::genesis_kernel::runtime::CheckedArg<'arg>>,
                 );
+
+                /// Adds whether each optional field is given.
+                fn presences(&self, there: &mut ::std::vec::Vec<bool>);
             }
         }
     });
-    quote!(#(#traits)*)
+    let present = structs(function).map(|(index, _)| {
+        let name = present_trait(index);
+        quote! {
+            /// Which optional fields of a struct are there.
+            pub trait #name {
+                /// Adds whether each is.
+                fn add_to(&self, there: &mut ::std::vec::Vec<bool>);
+            }
+        }
+    });
+    quote!(#(#traits)* #(#present)*)
+}
+
+/// What rustc says of an argument that can't be passed for a struct or a list: what is wrong, and what is expected.
+fn passed_texts(param: &Param) -> (String, String) {
+    let ty = param.typed.tokens.to_string().replace(' ', "");
+    let expected = match (&param.typed.ty, ty.starts_with("ViewsMut")) {
+        (Type::Struct { rank: Some(_), .. }, false) => {
+            "expected a list of views: `stream.views(&[..])?`".to_owned()
+        }
+        (Type::Struct { rank: Some(_), .. }, true) => {
+            "expected a list of views to write: `stream.views_mut(&mut [..])?`".to_owned()
+        }
+        _ => {
+            let name = ty.split('<').next().unwrap_or_default();
+            format!("expected the arguments of its fields, as in `{name}Arg {{{{ .. }}}}`")
+        }
+    };
+    (format!("`{{Self}}` can't be passed for a `{}`", ty.replace(',', ", ")), expected)
+}
+
+/// The trait of a kernel's module of what says which optional fields of a struct are there.
+pub(crate) fn present_trait(index: usize) -> Ident {
+    Ident::new(&format!("Present{index}"), Span::call_site())
 }
 
 /// What implements them: whatever can be passed for the struct.
@@ -207,10 +264,26 @@ pub(crate) fn struct_args(function: &Function) -> TokenStream {
                 ) {
                     ::genesis_kernel::runtime::AsParam::<#ty>::add_to(self, args);
                 }
+
+                fn presences(&self, there: &mut ::std::vec::Vec<bool>) {
+                    ::genesis_kernel::runtime::AsParam::<#ty>::presences(self, there);
+                }
             }
         }
     });
-    quote!(#(#impls)*)
+    let present = structs(function).filter_map(|(index, param)| {
+        let (kernel, name) = (&function.name, present_trait(index));
+        let ty = describe::example_of(&function.generics, &param.typed.ty)?;
+        let given = Ident::new("Given", Span::mixed_site());
+        Some(quote! {
+            impl<#given: ::genesis_kernel::lang::PresentOf<#ty>> #kernel::#name for #given {
+                fn add_to(&self, there: &mut ::std::vec::Vec<bool>) {
+                    ::genesis_kernel::lang::PresentOf::<#ty>::add_to(self, there);
+                }
+            }
+        })
+    });
+    quote!(#(#impls)* #(#present)*)
 }
 
 /// The trait of a kernel's module of what can be passed for a struct: `Arg0<T>`. The module does not see the struct

@@ -21,26 +21,53 @@ pub(crate) fn presence(param: &Param) -> Option<String> {
 
 /// The kernel as an expression of type `FnAst`.
 pub(crate) fn kernel(function: &Function) -> TokenStream {
-    let present = function.params.iter().filter_map(presence).collect();
-    ast(function, present, params(&function.generics, &function.params))
+    let names = const_names(function).chain(function.params.iter().filter_map(presence));
+    if function.params.iter().all(|param| !matches!(param.typed.ty, Type::Struct { .. })) {
+        let params = function.params.iter().map(param);
+        return ast(function, &quote!(&[#(#names),*]), &quote!(&[#(#params),*]));
+    }
+    let names = const_names(function);
+    let (fields, parts) = (quote!(::genesis_kernel::front::fields), parts(function));
+    let consts = quote!({
+        const N: usize = #fields::count_optional(PARTS);
+        const NAMES: &[#fields::Name; N] = &#fields::presences(PARTS);
+        const OWN: &[&str] = &[#(#names),*];
+        const CONSTS: &[&str; OWN.len() + N] = &#fields::consts(OWN, NAMES);
+        CONSTS
+    });
+    let params = quote!({
+        const N: usize = #fields::count(PARTS);
+        const NAMES: &[#fields::Name; N] = &#fields::names(PARTS);
+        const PATTERNS: &[::genesis_kernel::front::ast::PatternAst; N] =
+            &#fields::patterns(PARTS, NAMES);
+        const PARAMS: &[::genesis_kernel::front::ast::ParamAst; N] = &#fields::params(PARTS, PATTERNS);
+        PARAMS
+    });
+    let ast = ast(function, &consts, &params);
+    quote!({
+        const PARTS: &[#fields::Part] = &[#(#parts),*];
+        #ast
+    })
 }
 
 /// The device function as an expression of type `FnAst`.
 pub(crate) fn function(function: &Function) -> TokenStream {
-    let params = function.params.iter().map(param);
-    ast(function, Vec::new(), quote!(&[#(#params),*]))
+    let (names, params) = (const_names(function), function.params.iter().map(param));
+    ast(function, &quote!(&[#(#names),*]), &quote!(&[#(#params),*]))
 }
 
-fn ast(function: &Function, more: Vec<String>, params: TokenStream) -> TokenStream {
+fn const_names(function: &Function) -> impl Iterator<Item = String> {
+    function.generics.iter().filter_map(|generic| match generic {
+        Generic::Const { name, .. } => Some(name.to_string()),
+        _ => None,
+    })
+}
+
+fn ast(function: &Function, consts: &TokenStream, params: &TokenStream) -> TokenStream {
     let name = function.name.to_string();
     let span = place(Place::token(function.name.span()));
     let doc = &function.doc;
     let dtypes = function.generics.iter().filter_map(dtype_param);
-    let consts = function.generics.iter().filter_map(|generic| match generic {
-        Generic::Const { name, .. } => Some(name.to_string()),
-        _ => None,
-    });
-    let consts = consts.chain(more);
     let body = block(&function.body);
     let contract = function.contract;
     let ret = match &function.ret {
@@ -58,7 +85,7 @@ fn ast(function: &Function, more: Vec<String>, params: TokenStream) -> TokenStre
             span: #span,
             doc: #doc,
             dtypes: &[#(#dtypes),*],
-            consts: &[#(#consts),*],
+            consts: #consts,
             params: #params,
             body: &#body,
             contract: #contract,
@@ -80,31 +107,19 @@ fn dtype_param(generic: &Generic) -> Option<TokenStream> {
     })
 }
 
-/// The parameters, with those of a struct's fields in place of the struct where a kernel takes one.
-fn params(generics: &[Generic], all: &[Param]) -> TokenStream {
-    if !all.iter().any(|param| matches!(param.typed.ty, Type::Struct { .. })) {
-        let params = all.iter().map(param);
-        return quote!(&[#(#params),*]);
-    }
+/// The parameters of a kernel that takes structs: the program puts a struct's fields in place of the struct.
+fn parts(function: &Function) -> Vec<TokenStream> {
     let fields = quote!(::genesis_kernel::front::fields);
-    let parts = all.iter().map(|of| {
+    let part = |of: &Param| {
         let own = param(of);
-        let Some(ty) = example_of(generics, &of.typed.ty) else {
+        let Some(ty) = example_of(&function.generics, &of.typed.ty) else {
             return quote!(#fields::Part::One(#own));
         };
         let Type::Struct { dtypes, .. } = &of.typed.ty else { return quote!() };
         let (of, given) = (shadow::struct_of(&ty), dtypes.iter().map(dtype));
         quote!(#fields::Part::Fields { param: #own, ty: #of, given: &[#(#given),*] })
-    });
-    quote! {{
-        const PARTS: &[#fields::Part] = &[#(#parts),*];
-        const N: usize = #fields::count(PARTS);
-        const NAMES: &[#fields::Name; N] = &#fields::names(PARTS);
-        const PATTERNS: &[::genesis_kernel::front::ast::PatternAst; N] =
-            &#fields::patterns(PARTS, NAMES);
-        const PARAMS: &[::genesis_kernel::front::ast::ParamAst; N] = &#fields::params(PARTS, PATTERNS);
-        PARAMS
-    }}
+    };
+    function.params.iter().map(part).collect()
 }
 
 /// A struct of parameters for some dtypes that the bounds allow, to ask it what its fields are: for `Affine<T>` of

@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 
 use crate::arguments::{
     argument_list, argument_types, argument_values, dtype_generics, dtypes, presences,
-    raw_arguments, struct_args, struct_traits, structs,
+    present_trait, raw_arguments, struct_args, struct_traits, structs,
 };
 use crate::ast::{Function, Generic, Param, Pattern, Type, Unchecked};
 use crate::autotune::{self, Autotune};
@@ -161,13 +161,30 @@ fn consts_struct(function: &Function) -> TokenStream {
     }
 }
 
-/// The dtypes and constants of a launch, as slices: last of all which optional parameters are there.
-fn specialization(function: &Function, present: &[TokenStream]) -> (TokenStream, TokenStream) {
+/// The dtypes of a launch, as a slice.
+fn dtypes_of(function: &Function) -> TokenStream {
     let dtypes = dtypes(function)
         .map(|(name, _)| quote!(<#name as ::genesis_kernel::runtime::HostElement>::DTYPE));
+    quote!(&[#(#dtypes),*])
+}
+
+/// The constants of a launch, as a slice: last of all which optional parameters and fields are there.
+fn consts_of(function: &Function, present: &TokenStream) -> TokenStream {
     let consts = consts(function).map(|name| quote!(consts.#name as i64));
-    let present = present.iter().map(|present| quote!(i64::from(#present)));
-    (quote!(&[#(#dtypes),*]), quote!(&[#(#consts,)* #(#present),*]))
+    if structs(function).next().is_none() {
+        let n = optional_names(function).len();
+        let there: Vec<Ident> =
+            (0..n).map(|i| Ident::new(&format!("there{i}"), Span::mixed_site())).collect();
+        return quote!(&{
+            let [#(#there),*]: [bool; #n] = #present;
+            [#(#consts,)* #(i64::from(#there)),*]
+        });
+    }
+    quote!(&{
+        let mut list: ::std::vec::Vec<i64> = ::std::vec![#(#consts),*];
+        list.extend(#present.into_iter().map(i64::from));
+        list
+    })
 }
 
 /// The optional parameters that have a name.
@@ -187,31 +204,103 @@ fn present_struct(function: &Function) -> Option<TokenStream> {
         let doc = format!("Whether `{name}` is there.");
         quote!(#[doc = #doc] pub #name: bool)
     });
-    (!names.is_empty()).then(|| {
+    let structs = named_structs(function);
+    let of_structs = structs.iter().map(|(index, name)| {
+        let (ty, doc) = (present_type(*index), format!("Which fields of `{name}` are there."));
+        quote!(#[doc = #doc] pub #name: #ty)
+    });
+    let types = structs.iter().map(|(index, _)| present_type(*index));
+    (!names.is_empty() || !structs.is_empty()).then(|| {
         quote! {
-            /// Which optional parameters are there.
+            /// Which optional parameters and fields are there.
             #[derive(Clone, Copy, Debug, Default)]
-            pub struct Present {
+            pub struct Present<#(#types),*> {
                 #(#fields,)*
+                #(#of_structs,)*
             }
         }
     })
 }
 
+/// The parameter of `Present` for a struct, which the module of a kernel does not see.
+fn present_type(index: usize) -> Ident {
+    Ident::new(&format!("P{index}"), Span::mixed_site())
+}
+
+/// The structs that have a name, by their place among all parameters.
+fn named_structs(function: &Function) -> Vec<(usize, &Ident)> {
+    let named = structs(function).filter_map(|(index, param)| match &param.pattern {
+        Pattern::Name { ident, .. } => Some((index, ident)),
+        Pattern::Wild(_) | Pattern::Tuple(_) => None,
+    });
+    named.collect()
+}
+
+/// What `Present` says, in the order of a kernel's parameters: as [`presences`] of a launch.
+fn given_presences(function: &Function) -> TokenStream {
+    if structs(function).next().is_none() {
+        let names = optional_names(function);
+        return quote!([#(present.#names),*]);
+    }
+    let adds = function.params.iter().enumerate().filter_map(|(index, param)| {
+        let Pattern::Name { ident, .. } = &param.pattern else { return None };
+        if matches!(param.typed.ty, Type::Struct { .. }) {
+            let name = present_trait(index);
+            return Some(quote!(#name::add_to(&present.#ident, &mut there);));
+        }
+        describe::presence(param).map(|_| quote!(there.push(present.#ident);))
+    });
+    quote!({
+        let mut there = ::std::vec::Vec::<bool>::new();
+        #(#adds)*
+        there
+    })
+}
+
 fn specialize(function: &Function) -> TokenStream {
-    let generics = dtype_generics(function);
-    let names = optional_names(function);
-    let present: Vec<TokenStream> = names.iter().map(|name| quote!(present.#name)).collect();
-    let (dtypes, consts) = specialization(function, &present);
-    let present = (!names.is_empty()).then(|| quote!(present: Present,));
+    let structs = named_structs(function);
+    let bounds = structs.iter().map(|(index, _)| present_trait(*index));
+    let with = quote!(present: Present<#(impl #bounds),*>,);
+    let given = given_presences(function);
+    match (optional_names(function).is_empty(), structs.is_empty()) {
+        (true, true) => specialize_fn(function, "specialize", None, &quote!([])),
+        (false, _) => specialize_fn(function, "specialize", Some(&with), &given),
+        (true, false) => {
+            // What no struct says is there is not.
+            let none = quote!(::std::vec![false; AST.consts.len() - list.len()]);
+            let without = specialize_fn(function, "specialize", None, &none);
+            let with = specialize_fn(function, "specialize_with", Some(&with), &given);
+            quote!(#without #with)
+        }
+    }
+}
+
+/// A function of this name that specialises the kernel.
+fn specialize_fn(
+    function: &Function,
+    name: &str,
+    with: Option<&TokenStream>,
+    present: &TokenStream,
+) -> TokenStream {
+    let (name, generics) = (Ident::new(name, Span::call_site()), dtype_generics(function));
+    let dtypes = dtypes_of(function);
+    let consts = consts_of(function, present);
+    let left_out = match with {
+        None if !named_structs(function).is_empty() => Some(quote! {
+            /// Optional fields of structs are not there; `specialize_with` says which are.
+            ///
+        }),
+        _ => None,
+    };
     quote! {
         /// The kernel for these dtypes and constants, ready to be compiled, read or interpreted.
         ///
+        #left_out
         /// # Errors
         /// If the kernel is wrong for them: a diagnostic at the line that is.
-        pub fn specialize<#generics>(
+        pub fn #name<#generics>(
             consts: Consts,
-            #present
+            #with
             hints: &::genesis_kernel::kernel::Hints,
         ) -> ::core::result::Result<
             ::genesis_kernel::kernel::Specialized,
@@ -226,7 +315,7 @@ fn specialize(function: &Function) -> TokenStream {
 fn launch(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
     let types = argument_types(function);
-    let (dtypes, consts) = specialization(function, &presences(function));
+    let (dtypes, consts) = (dtypes_of(function), consts_of(function, &presences(function)));
     let safety = safety(function);
     let (doc, qualifier) = (safety.doc(), safety.qualifier());
     let given = quote!(stream, grid, #dtypes, #consts);
@@ -263,12 +352,12 @@ fn launch(function: &Function) -> TokenStream {
 /// What `#[autotune]` adds to the module: its content, and a launch that chooses.
 fn tuned(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
-    let (dtypes, _) = specialization(function, &[]);
+    let dtypes = dtypes_of(function);
     let types = argument_types(function);
     let present = presences(function);
     let safety = safety(function);
     let (doc, qualifier) = (safety.doc(), safety.qualifier());
-    let given = quote!(stream, #dtypes, &[#(#present),*]);
+    let given = quote!(stream, #dtypes, &#present);
     let call = match safety {
         Safety::Safe => {
             let list = argument_list(function).unwrap_or_else(|| {

@@ -8,6 +8,12 @@
 //! }
 //! ```
 //!
+//! Of optional fields there is a third struct, which says to `specialize_with` which are there:
+//!
+//! ```text
+//! bias: Option<View<T, 1>>,        ->     struct AffinePresent { bias: bool }
+//! ```
+//!
 //! The struct is what a kernel sees. Its views are types that no program has values of, so that a launch is given a
 //! second struct of the same fields, each of any type that may be passed for the field.
 
@@ -42,9 +48,9 @@ pub(crate) fn derive(input: &DeriveInput) -> TokenStream {
     let parsed = parse(&mut parser, input);
     let errors = parser.into_errors();
     // The fields that were refused are left out, so that nothing else is said of them.
-    let (param, arg) = (parsed.param(), parsed.arg());
+    let (param, arg, present) = (parsed.param(), parsed.arg(), parsed.present());
     let errors = errors.map(Error::into_compile_error);
-    quote!(#errors #param #arg)
+    quote!(#errors #param #arg #present)
 }
 
 fn parse<'i>(parser: &mut Parser, input: &'i DeriveInput) -> Struct<'i> {
@@ -67,12 +73,12 @@ fn parse<'i>(parser: &mut Parser, input: &'i DeriveInput) -> Struct<'i> {
     }
     let fields = named.into_iter().flatten().enumerate().filter_map(|(index, field)| {
         let name = field.ident.as_ref()?;
-        let typed = parser.field_type(&field.ty);
+        let (typed, optional) = parser.field_type(&field.ty);
         if matches!(typed.ty, Type::Inferred) {
             return None;
         }
         let pattern = Pattern::Name { ident: name.clone(), mutable: false };
-        let param = Param { pattern, typed, place: Place::of(&field.ty), optional: false };
+        let param = Param { pattern, typed, place: Place::of(&field.ty), optional };
         let passed = Ident::new(&format!("A{index}"), Span::mixed_site());
         Some(Field { name, vis: &field.vis, param, passed })
     });
@@ -152,6 +158,17 @@ impl Struct<'_> {
             let bound = argument_bound(param);
             quote!(args.push(<#passed as #bound>::as_arg(&self.#name));)
         });
+        let presences = self.optional().map(|Field { name, passed, param, .. }| {
+            let bound = argument_bound(param);
+            quote!(there.push(<#passed as #bound>::is_there(&self.#name));)
+        });
+        let presences = self.optional().next().map(|_| {
+            quote! {
+                fn presences(&self, there: &mut ::std::vec::Vec<bool>) {
+                    #(#presences)*
+                }
+            }
+        });
         let arguments = self.arguments();
         quote! {
             #[doc = #doc]
@@ -170,8 +187,50 @@ impl Struct<'_> {
                 ) {
                     #(#adds)*
                 }
+
+                #presences
             }
         }
+    }
+
+    /// The struct that says which optional fields are there: `()` where no field is optional.
+    fn present(&self) -> TokenStream {
+        let (name, vis) = (&self.input.ident, &self.input.vis);
+        let (generics, arguments) = (shadow::generics(&self.generics), self.arguments());
+        let present_of = quote!(::genesis_kernel::lang::PresentOf<#name #arguments>);
+        if self.optional().next().is_none() {
+            return quote! {
+                #[automatically_derived]
+                impl<#generics> #present_of for () {
+                    fn add_to(&self, _there: &mut ::std::vec::Vec<bool>) {}
+                }
+            };
+        }
+        let present = format_ident!("{name}Present");
+        let fields = self.optional().map(|Field { name, vis, .. }| {
+            let doc = format!("Whether `{name}` is there.");
+            quote!(#[doc = #doc] #vis #name: bool)
+        });
+        let names = self.optional().map(|field| field.name);
+        let doc = format!("Which optional fields of a [`{name}`] are there.");
+        quote! {
+            #[doc = #doc]
+            #[derive(Clone, Copy, Debug, Default)]
+            #[allow(dead_code, reason = "a kernel may be launched only")]
+            #vis struct #present {
+                #(#fields,)*
+            }
+            #[automatically_derived]
+            impl<#generics> #present_of for #present {
+                fn add_to(&self, there: &mut ::std::vec::Vec<bool>) {
+                    there.extend([#(self.#names),*]);
+                }
+            }
+        }
+    }
+
+    fn optional(&self) -> impl Iterator<Item = &Field<'_>> {
+        self.fields.iter().filter(|field| field.param.optional)
     }
 
     fn dtypes(&self) -> impl Iterator<Item = &Ident> {

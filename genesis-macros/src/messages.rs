@@ -55,7 +55,7 @@ messages! {
     SHAPE_IN_KERNEL: "a kernel has no shape parameters", "take extents as `const N: usize`; `S: Shape` is for device functions";
     CONST_NOT_USIZE: "a constant of a kernel is a `usize` or a `bool`", "write `const N: usize`, which is an `i64` where it stands in an expression, or `const CAUSAL: bool`";
     PARAM_PATTERN: "a kernel's parameter is a name, or a tuple of names", "take the parts apart with `let` in the body";
-    PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, `Option`s of these, tuples, and structs under `#[derive(KernelParam)]`";
+    PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, `Option`s of these, `Views<T, RANK>` and `ViewsMut<T, RANK>`, tuples, and structs under `#[derive(KernelParam)]`";
     PARAM_TYPE_DEVICE: "a device function can't take or give this type", "types are scalars, `Tile<T, S>` and its short forms, `Ptr`, `PtrMut`, `View`, `ViewMut`, and tuples of these";
     USIZE_PARAM: "`@` is not a dtype", "indices and lengths are `i64`";
     OPTION_OF: "what is optional is a scalar, a pointer or a view", "write `Option<View<T, 2>>`; of a tuple, make its parts optional";
@@ -150,7 +150,7 @@ messages! {
 
     // Structs of parameters.
     PARAM_STRUCT: "`#[derive(KernelParam)]` stands on a struct with named fields", "write `struct Params { x: View<f32, 1>, scale: f32 }`";
-    PARAM_FIELD: "a field of a kernel's parameter can't have this type", "fields are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`; what is optional, a list of views, a tuple or another struct is a parameter of its own";
+    PARAM_FIELD: "a field of a kernel's parameter can't have this type", "fields are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, and `Option`s of these; a list of views, a tuple or another struct is a parameter of its own";
     PARAM_CONST: "a struct of parameters has no constants", "give them to the kernel: `fn k<const N: usize>(p: Params)`";
     AUTOTUNE_STRUCT: "an `example` says nothing of the fields of `@`", "leave out `example`, or take the fields as parameters of their own";
 

@@ -317,10 +317,10 @@ impl Parser {
         self.tuples.insert(0, Stmt::Let { pattern, typed: None, value, place });
     }
 
-    /// The type of a field of a struct that kernels take.
-    pub(crate) fn field_type(&mut self, ty: &syn::Type) -> Typed {
-        let tokens = ty.to_token_stream();
-        let parsed = match self.ty(ty, messages::PARAM_FIELD) {
+    /// The type of a field of a struct that kernels take, and whether it is optional.
+    pub(crate) fn field_type(&mut self, ty: &syn::Type) -> (Typed, bool) {
+        let (tokens, inner) = (ty.to_token_stream(), option_of(ty));
+        let parsed = match self.ty(inner.unwrap_or(ty), messages::PARAM_FIELD) {
             parsed @ (Type::Scalar(_) | Type::Ptr { .. } | Type::View { .. } | Type::Inferred) => {
                 parsed
             }
@@ -329,7 +329,7 @@ impl Parser {
                 Type::Inferred
             }
         };
-        Typed { ty: parsed, tokens }
+        (Typed { ty: parsed, tokens }, inner.is_some())
     }
 
     /// A type that is nothing of the language, and may be a struct under `#[derive(KernelParam)]`.
@@ -437,6 +437,10 @@ impl Parser {
                     1
                 });
                 Type::View { dtype, rank, mutable: name == "ViewMut" }
+            }
+            ("Views" | "ViewsMut", Some(_)) if args.get(1).and_then(literal_rank).is_none() => {
+                self.refuse(path, messages::RANK);
+                Type::Inferred
             }
             ("Tile" | "Tile1" | "Tile2" | "Tile3" | "Row" | "Col", Some(dtype)) => {
                 self.tile_type(&name, dtype, &args[1..])

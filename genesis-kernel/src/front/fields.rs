@@ -127,6 +127,62 @@ pub const fn names<const N: usize>(parts: &'static [Part]) -> [Name; N] {
     names
 }
 
+/// Whether a launch says of the parameter at a place if it is there: it is optional, and has a name.
+const fn is_said(part: &Part, field: Option<&ParamAst>) -> bool {
+    let (param, optional) = match (part, field) {
+        (Part::Fields { param, .. }, Some(field)) => (param, field.optional),
+        (Part::One(param) | Part::Fields { param, .. }, _) => (param, param.optional),
+    };
+    optional && matches!(param.pattern, PatternAst::Name(_))
+}
+
+/// The optional parameters and fields that a launch says of whether they are there.
+pub const fn count_optional(parts: &'static [Part]) -> usize {
+    let (all, mut n, mut i) = (count(parts), 0, 0);
+    while i < all {
+        let (part, field) = at(parts, i);
+        if is_said(part, field) {
+            n += 1;
+        }
+        i += 1;
+    }
+    n
+}
+
+/// The name of the constant that says so of each: `p.bias.is_some`.
+pub const fn presences<const N: usize>(parts: &'static [Part]) -> [Name; N] {
+    let mut names = [Name::EMPTY; N];
+    let (mut n, mut i) = (0, 0);
+    while n < N {
+        let (part, field) = at(parts, i);
+        if is_said(part, field) {
+            let (Part::One(param) | Part::Fields { param, .. }) = part;
+            let mut own = Name::EMPTY.with(name(param.pattern));
+            if let Some(field) = field {
+                own = own.with(".").with(name(field.pattern));
+            }
+            names[n] = own.with(".is_some");
+            n += 1;
+        }
+        i += 1;
+    }
+    names
+}
+
+/// The names of a kernel's constants: its own, and those of what is optional.
+pub const fn consts<const N: usize, const ALL: usize>(
+    own: &[&'static str],
+    optional: &'static [Name; N],
+) -> [&'static str; ALL] {
+    let mut names = [""; ALL];
+    let mut i = 0;
+    while i < ALL {
+        names[i] = if i < own.len() { own[i] } else { optional[i - own.len()].text() };
+        i += 1;
+    }
+    names
+}
+
 /// The pattern of each parameter.
 pub const fn patterns<const N: usize>(
     parts: &'static [Part],
@@ -158,7 +214,7 @@ pub const fn params<const N: usize>(
         params[i] = match at(parts, i) {
             (Part::Fields { param, ty, given }, Some(field)) => {
                 let ty = with_dtypes(field.ty, ty.dtypes, given);
-                ParamAst { pattern: &patterns[i], ty, ..*param }
+                ParamAst { pattern: &patterns[i], ty, optional: field.optional, ..*param }
             }
             (Part::One(param) | Part::Fields { param, .. }, _) => *param,
         };

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::param::KernelParam;
+use super::param::{KernelParam, PresentOf};
 use super::view::{View, ViewMut};
 use super::{Element, typed};
 use crate::front::ast::{DTypeAst, ParamAst, PatternAst, Span, TypeAst};
@@ -72,6 +72,12 @@ macro_rules! list {
             }
         }
 
+        #[diagnostic::do_not_recommend]
+        impl<T, const RANK: usize> PresentOf<$list<T, RANK>> for () {
+            fn add_to(&self, _there: &mut Vec<bool>) {}
+        }
+
+        #[diagnostic::do_not_recommend]
         impl<T, const RANK: usize> KernelParam for $list<T, RANK> {
             const DTYPES: &'static [&'static str] = &["T"];
             const FIELDS: &'static [ParamAst] = &[
@@ -93,6 +99,7 @@ macro_rules! list {
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl<T: HostElement, const RANK: usize> AsParam<$list<T, RANK>> for $passed<'_, T, RANK> {
             fn add_to<'arg>(&'arg self, args: &mut Vec<CheckedArg<'arg>>) {
                 $passed::add_to(self, args);
@@ -103,12 +110,14 @@ macro_rules! list {
 list!(Views: false, View, ViewList);
 list!(ViewsMut: true, ViewMut, ViewListMut);
 
+#[diagnostic::do_not_recommend]
 impl<T: HostElement, const RANK: usize> AsParam<Views<T, RANK>> for &ViewList<'_, T, RANK> {
     fn add_to<'arg>(&'arg self, args: &mut Vec<CheckedArg<'arg>>) {
         ViewList::add_to(self, args);
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: HostElement, const RANK: usize> AsParam<ViewsMut<T, RANK>>
     for &mut ViewListMut<'_, T, RANK>
 {

@@ -63,7 +63,7 @@ pub use literal::{
 };
 pub use memory::{Mask, Pointers, Ptr, PtrMut, Stored, WritablePointers};
 pub use operators::{Pair, PairOrPtr};
-pub use param::{KernelParam, struct_of};
+pub use param::{KernelParam, PresentOf, struct_of};
 pub use random::{Offsets, Seed};
 pub use reduce::{Combine, HasAxis, Reducible, Scannable};
 pub use reshape::{Col, Row, Scalar, Tile1, Tile2, Tile3};

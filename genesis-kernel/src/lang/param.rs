@@ -10,7 +10,7 @@ use crate::runtime::Arg;
     message = "a kernel can't take `{Self}`",
     label = "no type of a parameter",
     note = "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`, \
-            `Option`s of these, tuples, and structs under `#[derive(KernelParam)]`"
+            `Option`s of these, `Views<T, RANK>` and `ViewsMut<T, RANK>`, tuples, and structs under `#[derive(KernelParam)]`"
 )]
 pub trait KernelParam {
     /// The names of its type parameters, in order.
@@ -24,6 +24,13 @@ pub trait KernelParam {
 
     /// What `#[autotune]` sees of the arguments from the `first` one on.
     fn problem(args: &[Arg], first: usize) -> Self::Problem<'_>;
+}
+
+/// What says of a struct `P` which of its optional fields are there; `()` where none is optional.
+#[doc(hidden)]
+pub trait PresentOf<P> {
+    /// Adds whether each is, in order.
+    fn add_to(&self, there: &mut Vec<bool>);
 }
 
 /// What the compiler of kernels asks of a struct that a kernel or a device function takes. All ask by this function, so

@@ -17,6 +17,7 @@ mod kernels;
 mod library;
 mod lists;
 mod optional;
+mod optional_fields;
 mod order;
 mod ordering;
 mod ranges;
