@@ -3,6 +3,7 @@
 use expect_test::expect;
 
 use super::runs::{assembles, bytes, numbers, program_of};
+use crate::Target;
 use crate::differential::everywhere;
 use crate::front::{Hints, ParamHint};
 use crate::ir::{DType, InterpArg};
@@ -158,11 +159,41 @@ fn what_a_launch_knows_of_all_holds_for_each() {
     "#]].assert_eq(&tir);
     let ptx = |hints: &Hints| {
         let kernel = first::specialize(first::Consts { N: 128 }, hints).unwrap();
-        kernel.compile(&crate::Target::sm_90a()).unwrap().ptx().unwrap().to_owned()
+        kernel.compile(&Target::sm_90a()).unwrap().ptx().unwrap().to_owned()
     };
     let is_wide = |line: &str| line.contains("ld.global") && line.contains(".v4.b32");
     let is_wide = |ptx: &str| ptx.lines().any(is_wide);
     assert!(is_wide(&ptx(&hints)) && !is_wide(&ptx(&Hints::default())));
+}
+
+/// `c[g] = a[g] b[g]` of one tile each.
+#[kernel]
+fn products<const M: usize, const K: usize>(
+    a: Views<bf16, 2>,
+    b: Views<bf16, 2>,
+    c: ViewsMut<f32, 2>,
+) {
+    let g = program_id(0);
+    let (a, b, c) = (a.at(g), b.at(g), c.at(g));
+    let mut acc = zeros::<f32, M, M>();
+    for k in range(0, a.dim(1), K) {
+        acc = dot(a.load::<M, K>([0, k]), b.load::<K, M>([k, 0]), acc);
+    }
+    c.store([0, 0], acc);
+}
+
+#[test]
+fn products_of_views_run_ahead_on_tensor_cores() {
+    let hints = Hints::contiguous(&products::AST);
+    let kernel = products::specialize(products::Consts { M: 128, K: 64 }, &hints).unwrap();
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let compiled = kernel.compile(&target).unwrap();
+        let ptx = compiled.ptx().unwrap();
+        let count = |what: &str| ptx.lines().filter(|line| line.contains(what)).count();
+        assert!(count("mma.sync") > 0 && count("cp.async.cg") > 0, "{ptx}");
+        // None of fewer than 16 bytes.
+        assert_eq!(count("cp.async.ca"), 0, "{ptx}");
+    }
 }
 
 /// Each program doubles a matrix, of any extents.
