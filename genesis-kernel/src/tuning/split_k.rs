@@ -18,6 +18,11 @@ pub struct SplitK {
     pub each: usize,
 }
 
+/// Operations from which on a product is asked whether it is cut: about six microseconds of an H200, which is what the launch
+/// that adds up parts takes.
+pub const LEAST_FLOPS: usize = 4 << 30;
+/// Rows of a tile that one program of that launch adds up.
+pub const SUM_ROWS: usize = 16;
 /// The most parts.
 const MOST_PARTS: usize = 16;
 /// Steps of the shortest part: with fewer the first loads of a part take longer than the part.

@@ -5,18 +5,13 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::Arg;
 use genesis_kernel::tuning::products::Tile;
-use genesis_kernel::tuning::split_k::SplitK;
+use genesis_kernel::tuning::split_k::{LEAST_FLOPS, SUM_ROWS, SplitK};
 use kernels::split_k as device;
 
 use super::arguments::{scalar, view};
 use super::start::{is_measured, launch_as};
 use crate::error::Result;
 use crate::tensor::Tensor;
-
-/// Operations from which on a product is worth a question: about six microseconds of an H200.
-const LEAST_FLOPS: usize = 4 << 30;
-/// Rows of a tile that one program adds up.
-const ROWS: usize = 16;
 
 /// What a product is, of which [`super::matmul`] is asked.
 pub(super) struct Uncut<'a> {
@@ -79,8 +74,8 @@ pub(super) fn run(c: &Tensor, of: &Uncut<'_>, (tile, cut): (Tile, SplitK)) -> Re
     let args = [*a, *b, *result, sums(true), split, parts, each];
     let grid = Grid::x(cut.units() + whole);
     launch_as(product, c, grid, of.dtypes, &consts, options, &args)?;
-    let consts = [m as i64, n as i64, ROWS as i64];
+    let consts = [m as i64, n as i64, SUM_ROWS as i64];
     let args = [sums(false), *result, split, parts];
-    let grid = Grid::x(cut.split * m / ROWS);
+    let grid = Grid::x(cut.split * m / SUM_ROWS);
     launch_as(sum, c, grid, of.dtypes, &consts, LaunchOptions::default(), &args)
 }
