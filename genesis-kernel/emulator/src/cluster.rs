@@ -130,25 +130,9 @@ impl<'p> Cluster<'p> {
             let (rank, inside) = (number / per_block, number % per_block);
             Warp::new(program, number * LANES, rank as u32, (inside * LANES) as u32)
         };
-        let n_threads = ranks * launch.threads;
-        Cluster {
-            launch,
-            program,
-            grid,
-            at,
-            run,
-            blocks: (0..ranks).map(block).collect(),
-            warps: (0..ranks as usize * per_block).map(warp).collect(),
-            clocks: (0..n_threads).map(Clock::new).collect(),
-            next_agent: n_threads,
-            barriers: BTreeMap::new(),
-            cluster_barrier: BlockBarrier::default(),
-            cluster_clock: VectorClock::default(),
-            copies: BTreeMap::new(),
-            bulk: BTreeMap::new(),
-            products: BTreeMap::new(),
-            current: 0,
-        }
+        let blocks = (0..ranks).map(block).collect();
+        let warps = (0..ranks as usize * per_block).map(warp).collect();
+        Cluster::of(launch, grid, (at, run), (blocks, warps))
     }
 
     /// Another cluster of the grid, in the allocations of one that is over.
@@ -160,12 +144,25 @@ impl<'p> Cluster<'p> {
             *block = Block::new(shared, shadow, index(self.program, at, rank));
         }
         self.warps.iter_mut().for_each(Warp::renew);
-        let n_threads = self.clocks.len() as u32;
+        Cluster::of(self.launch, self.grid, (at, run), (self.blocks, self.warps))
+    }
+
+    /// Of blocks and warps that have not begun.
+    fn of(
+        launch: &'p Launch<'p>,
+        grid: [u32; 3],
+        (at, run): ([u32; 3], u32),
+        (blocks, warps): (Vec<Block>, Vec<Warp>),
+    ) -> Cluster<'p> {
+        let n_threads = blocks.len() as u32 * launch.threads;
         Cluster {
+            launch,
+            program: launch.program,
+            grid,
             at,
             run,
-            blocks: self.blocks,
-            warps: self.warps,
+            blocks,
+            warps,
             clocks: (0..n_threads).map(Clock::new).collect(),
             next_agent: n_threads,
             barriers: BTreeMap::new(),
@@ -175,7 +172,6 @@ impl<'p> Cluster<'p> {
             bulk: BTreeMap::new(),
             products: BTreeMap::new(),
             current: 0,
-            ..self
         }
     }
 
