@@ -9,6 +9,7 @@
 
 /// What users read when a GPU stops working.
 mod faults;
+mod graphs;
 mod indices;
 
 use std::os::unix::fs::symlink;

@@ -200,7 +200,7 @@ impl<'a> CheckedArg<'a> {
         match self.of {
             Owner::Nobody => Ok(()),
             Owner::Buffer(buffer) => {
-                buffer.record_stream(stream);
+                buffer.lend(stream);
                 buffer.wait_arrived()
             }
             Owner::Views { views, .. } => views.iter().try_for_each(|view| view.lend(stream)),

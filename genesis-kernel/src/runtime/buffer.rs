@@ -121,7 +121,10 @@ impl Buffer {
                 unsafe { std::ptr::write_bytes(self.host_ptr(), byte, self.bytes) };
                 Ok(())
             }
-            Queue::Cuda(stream) => stream.fill(self.address, byte, self.bytes),
+            Queue::Cuda(stream) => {
+                self.lend(&self.stream);
+                stream.fill(self.address, byte, self.bytes)
+            }
             Queue::Missing(_, error) => Err(Error::clone(error)),
         }
     }
@@ -240,6 +243,8 @@ impl Buffer {
             }
             (Queue::Cuda(to), Queue::Cuda(from)) => {
                 source.wait_users()?;
+                source.lend(&source.stream);
+                self.lend(&self.stream);
                 copy_on_gpus((to, to_address), (from, from_address), bytes)
             }
             (Queue::Cuda(to), Queue::Cpu) => {
@@ -283,8 +288,8 @@ impl Buffer {
     ) -> Result<(), Error> {
         let current = source.device().stream();
         let Queue::Cuda(stream) = current.queue() else { return current.synchronize() };
-        source.record_stream(&current);
-        self.record_stream(&current);
+        source.lend(&current);
+        self.lend(&current);
         // SAFETY: the range is inside this buffer; who looks at it waits for the copy, and the allocator
         // gives it to nobody before the stream has passed.
         unsafe {
@@ -347,6 +352,19 @@ impl Buffer {
         }
     }
 
+    /// Lets work that is given to a stream now use the buffer, whenever that runs: once it is dropped, its memory is given
+    /// to nobody before the stream has passed, or, while this thread records the stream, before the graph is gone.
+    #[inline]
+    pub(crate) fn lend(&self, stream: &Stream) {
+        self.record_stream(stream);
+        if let (Queue::Cuda(user), Some((arena, block))) = (stream.queue(), self.block)
+            && user.device().is_capturing()
+        {
+            let is_elsewhere = *stream != self.stream;
+            user.hold(arena, block, is_elsewhere);
+        }
+    }
+
     /// A copy on a stream of any device.
     #[track_caller]
     pub fn to_stream(&self, stream: &Stream) -> Result<Buffer, Error> {
@@ -367,9 +385,9 @@ impl Buffer {
         self.bytes
     }
 
-    /// Whether it is memory of a [`MemoryPool`](super::MemoryPool).
-    pub fn is_private(&self) -> bool {
-        self.block.is_some_and(|(arena, _)| arena.is_private())
+    /// Whether it is memory of the [`MemoryPool`](super::MemoryPool) that this thread allocates from.
+    pub fn is_of_current_pool(&self) -> bool {
+        self.block.is_some_and(|(arena, _)| pool::is_current(arena))
     }
 
     /// Whether it is host memory that GPUs copy from and to by themselves.
@@ -434,6 +452,7 @@ fn copy_on_stream(
         return stream.copy(to, from, bytes);
     }
     let staged = Buffer::uninit(&Stream::of(stream), bytes)?;
+    staged.lend(&staged.stream);
     stream.copy(staged.address, from, bytes)?;
     stream.copy(to, staged.address, bytes)
 }

@@ -123,7 +123,7 @@ pub(crate) fn hold(storage: &Arc<Storage>) {
 
 #[cold]
 fn hold_outside(storage: &Arc<Storage>) {
-    if storage.buffer().is_private() {
+    if storage.buffer().is_of_current_pool() {
         return;
     }
     with(|session| {

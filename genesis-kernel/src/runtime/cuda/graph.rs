@@ -6,7 +6,8 @@
 //! Threads share a stream, but a recording is one thread's: what it gives to the stream meanwhile goes to
 //! a queue of the recording's own, while the stream goes on with what other threads give to it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys;
@@ -15,15 +16,33 @@ use super::handle::Handle;
 use super::{CudaDevice, CudaStream, Writes};
 use crate::diag::Error;
 use crate::runtime::observe::{self, Activity};
+use crate::runtime::pool::{self, Arena, User};
 use crate::runtime::{Buffer, Queue, Stream};
 
 /// Work recorded from a GPU's stream, to be replayed.
 ///
-/// It holds the addresses that the work was given: the arrays must live as long as it is replayed.
+/// It names the addresses that the work was given. The memory behind those of safe launches, copies and collectives is
+/// the graph's too: it goes to nobody else while the graph lives, though its array may be dropped.
 #[derive(Debug)]
 pub struct Graph {
     stream: &'static CudaStream,
     exec: Handle<sys::CUgraphExec>,
+    _held: Vec<Held>,
+}
+
+/// A block that stays where it is while a graph names its address.
+#[derive(Debug)]
+struct Held {
+    arena: &'static Arena,
+    block: u32,
+    /// The stream that the graph is replayed on, where the block is not that stream's own.
+    user: Option<&'static CudaStream>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.arena.let_go(self.block, self.user.map(|stream| -> &'static dyn User { stream }));
+    }
 }
 
 impl Graph {
@@ -47,10 +66,10 @@ impl Graph {
         };
         let recording = Recording::begin(stream)?;
         let outcome = work();
-        let exec = recording.end();
+        let (exec, _held) = recording.end();
         // What the work says is the cause of what the capture says.
         outcome?;
-        Ok(Graph { stream, exec: exec? })
+        Ok(Graph { stream, exec: exec?, _held })
     }
 
     /// Fills memory with bytes of the host beside a recording, which can't hold a copy from memory that
@@ -71,8 +90,8 @@ impl Graph {
     /// Gives the recorded work to the stream that it was recorded from.
     ///
     /// # Safety
-    /// All memory that the recorded work uses must be there still, until the work is done, and what the
-    /// launches in it asked for must hold again.
+    /// All memory that launches in it use that were not safe must be there still, until the work is done, and what they
+    /// asked for must hold again.
     /// # Errors
     /// If the device fails.
     pub unsafe fn launch(&self) -> Result<(), Error> {
@@ -99,6 +118,8 @@ impl Drop for Graph {
 thread_local! {
     /// What this thread records.
     static RECORDED: Cell<Option<Recorded>> = const { Cell::new(None) };
+    /// What the graph that becomes of it holds, by the address of the arena and the number of the block.
+    static HELD: RefCell<BTreeMap<(usize, u32), Held>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// A stream, and the queue that has its place in a recording.
@@ -133,7 +154,13 @@ impl Recording {
         Ok(recording)
     }
 
-    fn end(mut self) -> Result<Handle<sys::CUgraphExec>, Error> {
+    /// The graph, and what it holds.
+    fn end(mut self) -> (Result<Handle<sys::CUgraphExec>, Error>, Vec<Held>) {
+        let exec = self.instantiate();
+        (exec, HELD.take().into_values().collect())
+    }
+
+    fn instantiate(&mut self) -> Result<Handle<sys::CUgraphExec>, Error> {
         let device = self.own.stream.device();
         let graph = self.close()?;
         let mut exec = std::ptr::null_mut();
@@ -165,6 +192,7 @@ impl Drop for Recording {
             let _ = unsafe { sys::cuGraphDestroy(graph) };
         }
         RECORDED.set(None);
+        drop(HELD.take());
         let device = self.own.stream.device();
         device.captures.fetch_sub(1, Ordering::Relaxed);
         device.destroy_queue(self.own.queue);
@@ -205,6 +233,22 @@ impl CudaStream {
     /// What this thread records of the stream.
     fn recording(&self) -> Option<Recorded> {
         RECORDED.get().filter(|recorded| std::ptr::eq(recorded.stream, self))
+    }
+
+    /// Keeps a block for the graph that this thread records of the stream, if it does; but not one of the pool that the
+    /// thread allocates from, within which a graph's memory is reused.
+    #[cold]
+    pub(crate) fn hold(&'static self, arena: &'static Arena, block: u32, is_elsewhere: bool) {
+        if self.recording().is_none() || pool::is_current(arena) {
+            return;
+        }
+        let user = is_elsewhere.then_some(self);
+        HELD.with_borrow_mut(|held| {
+            held.entry((std::ptr::from_ref(arena).addr(), block)).or_insert_with(|| {
+                arena.hold(block);
+                Held { arena, block, user }
+            });
+        });
     }
 
     /// Refuses a copy from memory that the host may use for something else before a replay.

@@ -211,7 +211,7 @@ impl Communicator {
                     "NCCL: {call}: values on {device}, not on {own}"
                 )));
             }
-            span.buffer().record_stream(stream);
+            span.buffer().lend(stream);
         }
         queue.device().enter()?;
         let mut handle = self.lock();

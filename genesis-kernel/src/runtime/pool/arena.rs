@@ -3,9 +3,10 @@
 use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::block::State;
 use super::blocks;
 use super::ledger::Ledger;
-use super::stream_blocks::{Inner, RETIRED, StreamBlocks, Tag, Trades, Waiting};
+use super::stream_blocks::{Inner, RETIRED, StreamBlocks, Tag, Trades};
 use super::watch::{self, MemoryEventKind, Site};
 use super::{Label, User};
 use crate::diag::Error;
@@ -75,9 +76,9 @@ impl Arena {
         self.blocks.stream()
     }
 
-    /// Whether it is of a private pool, or was.
-    pub(crate) fn is_private(&self) -> bool {
-        self.blocks.is_private()
+    /// The private pool that it is of; 0 for none.
+    pub(super) fn pool(&self) -> u64 {
+        self.blocks.pool()
     }
 
     /// Says that another stream was given a live block: once it is freed, that is waited for.
@@ -98,10 +99,7 @@ impl Arena {
     /// Says that its pool is gone.
     pub(super) fn retire(&'static self) {
         self.blocks.retire();
-        for (address, bytes) in self.blocks.drain() {
-            // A device that is lost keeps its memory to itself; the next call of it says so.
-            let _ = self.ledger.release(address, bytes, self.stream());
-        }
+        self.blocks.drain().into_iter().for_each(|segment| self.release(Some(segment)));
         retired().push(self);
     }
 
@@ -210,27 +208,63 @@ impl Arena {
         }
         let mut inner = self.lock();
         let (address, bytes) = (inner.blocks.block(block).address, inner.blocks.bytes(block));
-        let tag = &mut inner.tags[block as usize];
-        let (requested, users) = (tag.requested, std::mem::take(&mut tag.users));
+        let requested = inner.tags[block as usize].requested;
         inner.counts.frees += 1;
         inner.counts.requested -= requested;
-        let surplus = if users.is_empty() {
+        let tag = &mut inner.tags[block as usize];
+        let surplus = if tag.graphs > 0 {
+            inner.blocks.set_waiting(block);
+            None
+        } else if tag.users.is_empty() {
             self.put(&mut inner, block, bytes)
         } else {
-            inner.blocks.set_waiting(block);
-            let users = users.into_iter().map(|user| (user, None)).collect();
-            let mut waiting = Waiting { block, users };
-            waiting.mark();
-            inner.waiting.push_back(waiting);
+            let users = std::mem::take(&mut tag.users);
+            inner.wait(block, users);
             None
         };
         drop(inner);
         self.ledger.note_free(bytes);
         self.ledger.tell(MemoryEventKind::Free, self.stream(), address, bytes);
-        if let Some((address, bytes)) = surplus {
+        self.release(surplus);
+    }
+
+    /// Gives a segment back to the system.
+    fn release(&self, segment: Option<(u64, usize)>) {
+        if let Some((address, bytes)) = segment {
             // A device that is lost keeps its memory to itself; the next call of it says so.
             let _ = self.ledger.release(address, bytes, self.stream());
         }
+    }
+
+    /// Says that a graph names the address of a live block: it is given to nobody before as many calls of
+    /// [`Arena::let_go`], however early it is freed.
+    pub(crate) fn hold(&self, block: u32) {
+        self.lock().tags[block as usize].graphs += 1;
+    }
+
+    /// Says that a graph is gone, which was replayed on another stream if one is named.
+    pub(crate) fn let_go(&self, block: u32, user: Option<&'static dyn User>) {
+        if fork::is_child() {
+            return;
+        }
+        let mut inner = self.lock();
+        let tag = &mut inner.tags[block as usize];
+        tag.graphs -= 1;
+        if let Some(user) = user {
+            tag.add_user(user);
+        }
+        if tag.graphs > 0 || inner.blocks.block(block).state != State::Waiting {
+            return;
+        }
+        let users = std::mem::take(&mut inner.tags[block as usize].users);
+        let surplus = if users.is_empty() {
+            self.give(&mut inner, block)
+        } else {
+            inner.wait(block, users);
+            None
+        };
+        drop(inner);
+        self.release(surplus);
     }
 
     /// Keeps a small block aside and frees the one before it, or frees a block; as [`Arena::give`].

@@ -8,7 +8,8 @@
 //! request of the same stream at once, though kernels that use it may still run, because whoever gets
 //! it queues behind them. Each stream has an [`Arena`] of its own for that, and so has each stream of a
 //! private pool of a graph. A block that another stream was given as well waits after it is freed until
-//! that stream has passed the point of the free ([`User`], [`Fence`]).
+//! that stream has passed the point of the free ([`User`], [`Fence`]). One whose address a graph names waits
+//! until the graph is gone ([`Arena::hold`]).
 //!
 //! What a device's arenas hold together, its limit and what is said when memory runs out is a
 //! [`Ledger`]'s. Where segments come from is a [`System`]'s, so that all of this is tested without a
@@ -42,7 +43,7 @@ pub(crate) use arena::Arena;
 pub(crate) use host::arena as host_arena;
 pub(crate) use ledger::Ledger;
 pub use private::MemoryPool;
-pub(crate) use private::current_arena;
+pub(crate) use private::{current_arena, is_current};
 pub use snapshot::{BlockInfo, BlockState, MemorySnapshot, MemoryStats, SegmentInfo};
 pub use watch::{
     MemoryEvent, MemoryEventKind, Site, is_history_on, record_history, set_memory_hook, with_site,

@@ -125,3 +125,11 @@ fn of_this_thread(own: &'static Arena) -> &'static Arena {
     let pool = CURRENT.with_borrow(|pools| pools.last().cloned().flatten());
     pool.map_or(own, |pool| pool.arena(own.ledger(), own.stream()))
 }
+
+/// Whether an arena is of the pool that this thread allocates from.
+pub(crate) fn is_current(arena: &Arena) -> bool {
+    USED.load(Relaxed) != 0
+        && CURRENT.with_borrow(|pools| {
+            pools.last().and_then(Option::as_ref).is_some_and(|pool| pool.id() == arena.pool())
+        })
+}

@@ -65,6 +65,17 @@ pub(super) struct Tag {
     pub(super) label: Label,
     pub(super) site: Option<Site>,
     pub(super) users: Vec<&'static dyn User>,
+    /// How many graphs name its address: see `Arena::hold`.
+    pub(super) graphs: u32,
+}
+
+impl Tag {
+    /// Another stream that the block was given to.
+    pub(super) fn add_user(&mut self, user: &'static dyn User) {
+        if self.users.iter().all(|known| known.id() != user.id()) {
+            self.users.push(user);
+        }
+    }
 }
 
 /// A freed block and the streams that it waits for.
@@ -110,11 +121,6 @@ impl StreamBlocks {
         self.stream.load(Relaxed)
     }
 
-    /// Whether it is of a private pool, or was.
-    pub(super) fn is_private(&self) -> bool {
-        self.pool.load(Relaxed) != 0
-    }
-
     /// Takes a retired arena without memory for another pool; false where it is none.
     pub(super) fn reuse(&self, stream: u64, pool: u64) -> bool {
         let is_empty = self.pool.load(Relaxed) == RETIRED && self.lock().blocks.reserved() == 0;
@@ -127,11 +133,7 @@ impl StreamBlocks {
 
     /// Says that another stream was given a live block: once it is freed, that is waited for.
     pub(super) fn record_user(&self, block: u32, user: &'static dyn User) {
-        let mut inner = self.lock();
-        let users = &mut inner.tags[block as usize].users;
-        if users.iter().all(|known| known.id() != user.id()) {
-            users.push(user);
-        }
+        self.lock().tags[block as usize].add_user(user);
     }
 
     /// The other streams that were given a live block.
@@ -160,12 +162,12 @@ impl StreamBlocks {
         stats.requested += inner.counts.requested;
         stats.free += inner.blocks.free_bytes();
         stats.segments += inner.blocks.segment_count();
-        for waiting in &inner.waiting {
-            stats.waiting += inner.blocks.bytes(waiting.block);
-        }
-        for (_, ids) in inner.blocks.walk() {
-            for id in ids.iter().filter(|&&id| inner.blocks.block(id).state == State::Free) {
-                stats.largest_free = stats.largest_free.max(inner.blocks.bytes(*id));
+        for id in inner.blocks.walk().flat_map(|(_, ids)| ids) {
+            let bytes = inner.blocks.bytes(id);
+            match inner.blocks.block(id).state {
+                State::Waiting => stats.waiting += bytes,
+                State::Free => stats.largest_free = stats.largest_free.max(bytes),
+                State::Live | State::Vacant => {}
             }
         }
     }
@@ -225,6 +227,15 @@ impl Inner {
         if let Some((block, _)) = self.hot.take() {
             self.blocks.give(block);
         }
+    }
+
+    /// Keeps a freed block until these streams have passed.
+    pub(super) fn wait(&mut self, block: u32, users: Vec<&'static dyn User>) {
+        self.blocks.set_waiting(block);
+        let users = users.into_iter().map(|user| (user, None)).collect();
+        let mut waiting = Waiting { block, users };
+        waiting.mark();
+        self.waiting.push_back(waiting);
     }
 
     /// Frees the blocks that no stream uses any more.

@@ -161,6 +161,33 @@ fn nothing_is_marked_while_a_graph_is_recorded() {
 }
 
 #[test]
+fn a_block_that_graphs_name_stays_until_the_last_is_gone() {
+    let (_, ledger) = device(1 << 30);
+    let (arena, side) = (ledger.arena(0), stream(7));
+    let block = alloc(arena, 4096);
+    arena.hold(block.block);
+    arena.hold(block.block);
+    arena.free(block.block);
+    let stats = ledger.stats();
+    assert_eq!((stats.allocated, stats.waiting), (0, 4096));
+    arena.let_go(block.block, None);
+    let other = alloc(arena, 4096);
+    assert_ne!(other, block);
+    // The last was replayed on another stream, which has not passed yet.
+    arena.let_go(block.block, Some(side));
+    assert_ne!(alloc(arena, 4096), block);
+    side.has_passed.store(true, SeqCst);
+    assert_eq!(alloc(arena, 4096), block);
+    // One that lives on is nobody's to free.
+    arena.hold(other.block);
+    arena.let_go(other.block, None);
+    assert_ne!(alloc(arena, 4096), other);
+    arena.free(other.block);
+    assert_eq!(alloc(arena, 4096), other);
+    assert_eq!(ledger.stats().waiting, 0);
+}
+
+#[test]
 fn streams_do_not_share_blocks() {
     let (_, ledger) = device(1 << 30);
     let (main, side) = (ledger.arena(0), ledger.arena(1));
