@@ -12,7 +12,7 @@ use super::meeting::{meet, open};
 use super::recorder::Recorder;
 use super::shared::{Backend, Shared};
 use super::store::Store;
-use super::watch;
+use super::watch::Watchdog;
 use super::world::World;
 use crate::error::{Error, Result};
 
@@ -28,9 +28,13 @@ pub struct ProcessGroup {
 
 /// Waits, when the last handle of a group is dropped, until what the group was given has ended: a process that ends
 /// in the middle of a collective leaves the other ranks waiting. The watchdog holds the group too, now and
-/// then, but not this.
+/// then, but not this, which ends it.
 #[derive(Debug)]
-struct Last(Arc<Shared>);
+struct Last {
+    shared: Arc<Shared>,
+    /// None where there is one process.
+    watchdog: Option<Watchdog>,
+}
 
 /// The rank that holds the store waits so long for the others, which may read in it still, or connect to it for a group of
 /// which it is no member.
@@ -38,14 +42,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        if let Backend::Nccl(_) = &self.0.backend {
+        let shared = &self.shared;
+        if let Backend::Nccl(_) = &shared.backend {
             // If the device failed there is nothing to wait for.
-            let _ = self.0.device.stream().synchronize();
-            let _ = self.0.stream.synchronize();
+            let _ = shared.device.stream().synchronize();
+            let _ = shared.stream.synchronize();
         }
+        let patience = PATIENCE.min(shared.world.timeout);
         // Parts of the world end before it does.
-        if self.0.ranks.len() == self.0.world.size {
-            self.0.leave(PATIENCE.min(self.0.world.timeout));
+        if shared.ranks.len() == shared.world.size {
+            shared.leave(patience);
+        }
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.end(patience);
         }
     }
 }
@@ -160,13 +169,16 @@ impl ProcessGroup {
         let shared =
             Shared { world, name, ranks, rank, device, backend, store, recorder, stream, splits };
         let shared = Arc::new(shared);
-        if shared.store.is_some() {
-            let store = Store::again(&shared.world)?;
-            watch::start(&shared, store).map_err(|why| {
-                Error::op("distributed", format!("no thread to watch collectives: {why}"))
-            })?;
-        }
-        let last = Arc::new(Last(shared.clone()));
+        let watchdog = match shared.store {
+            Some(_) => {
+                let started = Watchdog::start(&shared, Store::again(&shared.world)?);
+                Some(started.map_err(|why| {
+                    Error::op("distributed", format!("no thread to watch collectives: {why}"))
+                })?)
+            }
+            None => None,
+        };
+        let last = Arc::new(Last { shared: shared.clone(), watchdog });
         // Processors add in the order of ranks, and in no other.
         let is_ordered = matches!(shared.backend, Backend::Host(_));
         Ok(ProcessGroup { shared, is_ordered, _last: last })

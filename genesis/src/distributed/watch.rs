@@ -4,7 +4,8 @@
 //! by its own thread: also one whose program does something else, but not one that is gone. Then each
 //! rank says what it found and ends, since the streams of all are stuck behind the collective.
 
-use std::sync::{Arc, Weak};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
@@ -19,13 +20,37 @@ const ALARM: &str = "alarm";
 /// The exit code of a rank that ends so.
 pub(super) const STUCK: i32 = 75;
 
-/// Starts the thread; it ends with the group.
-pub(super) fn start(shared: &Arc<Shared>, store: Store) -> std::io::Result<()> {
-    let (shared, name) = (Arc::downgrade(shared), "collectives".to_owned());
-    std::thread::Builder::new().name(name).spawn(move || watch(&shared, &store)).map(drop)
+/// The thread of a group.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    /// Dropped, it tells the thread to end.
+    stop: Sender<()>,
+    /// Hung up once it has.
+    ended: Mutex<Receiver<()>>,
 }
 
-fn watch(shared: &Weak<Shared>, store: &Store) {
+impl Watchdog {
+    pub(super) fn start(shared: &Arc<Shared>, store: Store) -> std::io::Result<Watchdog> {
+        let (shared, name) = (Arc::downgrade(shared), "collectives".to_owned());
+        let ((stop, stopped), (end, ended)) = (channel(), channel());
+        std::thread::Builder::new().name(name).spawn(move || {
+            let _end: Sender<()> = end;
+            watch(&shared, &store, &stopped);
+        })?;
+        Ok(Watchdog { stop, ended: Mutex::new(ended) })
+    }
+
+    /// Ends the thread, so that the group is taken apart by the thread that drops it: another one might still be inside
+    /// of NCCL while the process ends, which is a crash. A store that does not answer holds it up; that is waited for
+    /// only so long.
+    pub(super) fn end(self, patience: Duration) {
+        drop(self.stop);
+        let ended = self.ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let _ = ended.recv_timeout(patience);
+    }
+}
+
+fn watch(shared: &Weak<Shared>, store: &Store, stopped: &Receiver<()>) {
     loop {
         let Some(group) = shared.upgrade() else { return };
         let timeout = group.world.timeout.as_secs_f64();
@@ -37,7 +62,9 @@ fn watch(shared: &Weak<Shared>, store: &Store) {
         }
         let tick = TICK.min(group.world.timeout / 4);
         drop(group);
-        std::thread::sleep(tick);
+        if stopped.recv_timeout(tick) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each rank does. `distributed` starts these tests, several processes of each; cargo alone does not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use genesis::distributed::{
     DdpOptions, DeviceMesh, DistributedDataParallel, ProcessGroup, ReduceOp, World, init,
@@ -316,7 +316,8 @@ fn disordered() -> Result<()> {
     Ok(())
 }
 
-/// Rank 1 uses the store after rank 0 has nothing more to do.
+/// Rank 1 uses the store after rank 0 has nothing more to do. A group that is dropped has no thread left, which would end
+/// the communicator while the process ends.
 #[test]
 #[ignore = "ranks, which `distributed::the_rank_that_holds_the_store_leaves_last` starts"]
 fn late() -> Result<()> {
@@ -327,7 +328,27 @@ fn late() -> Result<()> {
         store.set("late", b"1")?;
         assert_eq!(store.get("late")?, b"1");
     }
+    assert!(has_threads("collectives", 1, Duration::from_secs(5)));
+    drop(group);
+    // Not by itself, which it would look for twice a second.
+    assert!(has_threads("collectives", 0, Duration::from_millis(300)));
     Ok(())
+}
+
+/// Whether as many threads of this process come to have a name.
+fn has_threads(name: &str, count: usize, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    while threads(name) != count && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    threads(name) == count
+}
+
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux lists the threads");
+    let names =
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|of| of.trim_end() == name).count()
 }
 
 /// Rank 1 is stopped, as by a debugger or a machine that swaps.
