@@ -105,6 +105,8 @@ pub struct GpuFeatures {
     pub bf16_arithmetic: bool,
     /// Whether memory adds to bf16: `red.add.noftz.bf16`.
     pub bf16_reductions: bool,
+    /// Whether memory adds to up to 16 bytes of neighbouring floats at once: `red.add.v4.f32`.
+    pub vector_reductions: bool,
     /// The most shared memory that one block may ask for, in bytes.
     pub max_shared_bytes: u32,
     /// 32-bit registers of a multiprocessor.
@@ -195,6 +197,7 @@ impl GpuTarget {
             f8_conversions: false,
             bf16_arithmetic: false,
             bf16_reductions: false,
+            vector_reductions: false,
             max_shared_bytes: 166_912,
             registers: 65_536,
             max_threads: 2048,
@@ -234,6 +237,7 @@ impl GpuTarget {
             f8_conversions: true,
             bf16_arithmetic: true,
             bf16_reductions: true,
+            vector_reductions: true,
             max_shared_bytes: 232_448,
             ..GpuTarget::SM_80.features
         },

@@ -6,6 +6,9 @@
 //! `partial: [2, programs, n]` (weight, then bias), which a sum over programs finishes. So the order
 //! of additions is fixed.
 //!
+//! Where `AHEAD` is 1, a program loads its next rows while it sums those it has: the stores of a row keep the loads behind
+//! them in place, since their memory might be one.
+//!
 //! Where `ONTO` is 1, `dx` is added to `onto`, a gradient of `x` that came another way, such as that of the residual
 //! stream: the bits of a gradient and a sum with it.
 
@@ -38,6 +41,7 @@ pub fn layer_norm_bwd<
     const ROWS: usize,
     const COLS: usize,
     const ONTO: usize,
+    const AHEAD: usize,
 >(
     x: View<T, 2>,
     weight: View<W, 1>,
@@ -49,18 +53,32 @@ pub fn layer_norm_bwd<
     partial: ViewMut<A, 3>,
 ) {
     let per_element = A::ONE / A::from(x.dim(1));
-    let w = weight.load::<COLS>([0]).to::<A>().row();
+    let w = weight.load::<COLS>([0]).row();
     let mut dw = zeros::<A, ROWS, COLS>();
     let mut db = zeros::<A, ROWS, COLS>();
+    let (mut x_ahead, mut dy_ahead) = (zeros::<T, ROWS, COLS>(), zeros::<Y, ROWS, COLS>());
+    if AHEAD == 1 {
+        x_ahead = x.load::<ROWS, COLS>([program_id(0) * ROWS, 0]);
+        dy_ahead = dy.load::<ROWS, COLS>([program_id(0) * ROWS, 0]);
+    }
     for tile in persistent(cdiv(x.dim(0), ROWS)) {
         let i = tile * ROWS;
+        if AHEAD == 0 {
+            x_ahead = x.load::<ROWS, COLS>([i, 0]);
+            dy_ahead = dy.load::<ROWS, COLS>([i, 0]);
+        }
         let scale = rstd.load::<ROWS>([i]).col();
-        let h = (x.load::<ROWS, COLS>([i, 0]).to::<A>() - mean.load::<ROWS>([i]).col()) * scale;
-        let d = dy.load::<ROWS, COLS>([i, 0]).to::<A>();
+        let h = (x_ahead.to::<A>() - mean.load::<ROWS>([i]).col()) * scale;
+        let d = dy_ahead.to::<A>();
         dw = dw + d * h;
         db = db + d;
-        let g = d * w;
+        let g = d * w.to::<A>();
         let gh = g * h;
+        if AHEAD == 1 {
+            let next = i + num_programs(0) * ROWS;
+            x_ahead = x.load::<ROWS, COLS>([next, 0]);
+            dy_ahead = dy.load::<ROWS, COLS>([next, 0]);
+        }
         let (a, c) = (sum(g, 1) * per_element, sum(gh, 1) * per_element);
         let mut dv = ((g - a.col() - h * c.col()) * scale).to::<T>();
         if ONTO == 1 {
@@ -83,6 +101,7 @@ pub fn rms_norm_bwd<
     const ROWS: usize,
     const COLS: usize,
     const ONTO: usize,
+    const AHEAD: usize,
 >(
     x: View<T, 2>,
     weight: View<W, 1>,
@@ -93,15 +112,29 @@ pub fn rms_norm_bwd<
     partial: ViewMut<A, 3>,
 ) {
     let per_element = A::ONE / A::from(x.dim(1));
-    let w = weight.load::<COLS>([0]).to::<A>().row();
+    let w = weight.load::<COLS>([0]).row();
     let mut dw = zeros::<A, ROWS, COLS>();
+    let (mut x_ahead, mut dy_ahead) = (zeros::<T, ROWS, COLS>(), zeros::<Y, ROWS, COLS>());
+    if AHEAD == 1 {
+        x_ahead = x.load::<ROWS, COLS>([program_id(0) * ROWS, 0]);
+        dy_ahead = dy.load::<ROWS, COLS>([program_id(0) * ROWS, 0]);
+    }
     for tile in persistent(cdiv(x.dim(0), ROWS)) {
         let i = tile * ROWS;
+        if AHEAD == 0 {
+            x_ahead = x.load::<ROWS, COLS>([i, 0]);
+            dy_ahead = dy.load::<ROWS, COLS>([i, 0]);
+        }
         let scale = rstd.load::<ROWS>([i]).col();
-        let h = x.load::<ROWS, COLS>([i, 0]).to::<A>() * scale;
-        let d = dy.load::<ROWS, COLS>([i, 0]).to::<A>();
+        let h = x_ahead.to::<A>() * scale;
+        let d = dy_ahead.to::<A>();
+        if AHEAD == 1 {
+            let next = i + num_programs(0) * ROWS;
+            x_ahead = x.load::<ROWS, COLS>([next, 0]);
+            dy_ahead = dy.load::<ROWS, COLS>([next, 0]);
+        }
         dw = dw + d * h;
-        let g = d * w;
+        let g = d * w.to::<A>();
         let c = sum(g * h, 1) * per_element;
         let mut dv = ((g - h * c.col()) * scale).to::<T>();
         if ONTO == 1 {

@@ -233,8 +233,28 @@ impl Cluster<'_> {
         global.write(address, bytes, by).map_err(|trouble| self.of_global(trouble, true))
     }
 
+    /// An atomic; one that computes with several values does it with the places side by side.
     #[expect(clippy::too_many_arguments, reason = "what an atomic says, and who does it")]
-    pub(super) fn atomic(
+    pub(super) fn atomics(
+        &mut self,
+        global: &mut Global<'_>,
+        number: usize,
+        lane: usize,
+        (what, space, ty): (Rmw, Space, Ty),
+        to: Option<Reg>,
+        mut at: Addr,
+        args: &[Arg],
+    ) -> Result<(), Fault> {
+        let of_one = if matches!(what, Rmw::Do(_)) { 1 } else { args.len() };
+        for args in args.chunks(of_one) {
+            self.atomic(global, number, lane, (what, space, ty), to, at, args)?;
+            at.offset += ty.bytes() as i64;
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what an atomic says, and who does it")]
+    fn atomic(
         &mut self,
         global: &mut Global<'_>,
         number: usize,

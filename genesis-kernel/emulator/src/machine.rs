@@ -247,7 +247,7 @@ impl<'p> Cluster<'p> {
             }
             Action::Atomic { what, space, ty, to, at, args } => {
                 for lane in lanes(mask) {
-                    self.atomic(global, number, lane, (*what, *space, *ty), *to, *at, args)?;
+                    self.atomics(global, number, lane, (*what, *space, *ty), *to, *at, args)?;
                 }
             }
             Action::Barrier { number: barrier, threads, waits } => {

@@ -364,7 +364,8 @@ pub(super) enum Action {
         at: Addr,
         barrier: Addr,
     },
-    /// Gives the old value; `compared` is what memory must hold for a swap.
+    /// Gives the old value; `compared` is what memory must hold for a swap. Several values to compute with go to places
+    /// side by side.
     Atomic {
         what: Rmw,
         space: Space,

@@ -10,12 +10,15 @@
 //!                                                              ->     atomic.atom 4
 //!                                                                     fence.gpu
 //! exec 5     atomic_rmw add %q, %y : f32                       ->     atomic.red 5
+//! exec 8     atomic_rmw add %t, %z : f32[1024]                 ->     atomic.red.v4 8
 //! exec 6     atomic_rmw max %q, %y : f32                       ->     atomic.swap.loop 6
 //! exec 7     atomic_rmw add release system %p, %x              ->     fence.system
 //!                                                                     atomic.red 7
 //! ```
 //!
-//! What the hardware lacks, such as the maximum of floats, is a loop of compare-and-swap.
+//! What the hardware lacks, such as the maximum of floats, is a loop of compare-and-swap. Floats that a thread has side by
+//! side in memory are added to as a vector of up to 16 bytes, where there is an instruction for it: one by one, each
+//! instruction of a warp would touch as many sectors as that, for a part of the bytes.
 
 use super::{AtomicBy, Block, Inst};
 use crate::ir::{AtomicOp, DType, MemoryScope, Op, OpKind};
@@ -80,11 +83,22 @@ impl Choice<'_> {
         let dtype = self.lir.func.tile(data.results[0]).dtype();
         let OpKind::AtomicRmw(kind, _) = data.kind else { return AtomicBy::Instruction };
         match kind {
-            AtomicOp::Add if !self.is_used(op) && self.reduces(dtype) => AtomicBy::Reduction,
+            AtomicOp::Add if !self.is_used(op) && self.reduces(dtype) => {
+                AtomicBy::Reduction { vector: self.vector(op, dtype) }
+            }
             AtomicOp::Add if matches!(dtype, DType::F32 | DType::F64) => AtomicBy::Instruction,
             AtomicOp::Exchange => AtomicBy::Instruction,
             _ if dtype.is_float() => AtomicBy::SwapLoop,
             _ => AtomicBy::Instruction,
+        }
+    }
+
+    /// How many neighbouring elements one reduction adds to.
+    fn vector(&self, op: Op, dtype: DType) -> u8 {
+        let has_vectors = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        match self.gpu.features.vector_reductions && has_vectors {
+            true => self.lir.access(op).vector() as u8,
+            false => 1,
         }
     }
 
@@ -142,6 +156,37 @@ kernel counters(%p: *i32 exclusive, %q: *bf16 exclusive, %x: bf16) {
             atomic.swap.loop 4                      // atomic_rmw
         "#]]
         .assert_eq(&after(&GpuTarget::SM_90A));
+    }
+
+    #[test]
+    fn neighbouring_floats_are_added_to_as_a_vector() {
+        const ROWS: &str = "
+kernel rows(%x: *T exclusive multiple_of 16, %y: T) {
+  %0 = iota : i64[1024]
+  %1 = broadcast %x : *T[1024]
+  %2 = ptr_add %1, %0 : *T[1024]
+  %3 = broadcast %y : T[1024]
+  %4 = atomic_rmw add %2, %3 : T[1024]
+  return
+}
+";
+        let by = |dtype: &str, gpu: &GpuTarget| {
+            let options = LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() };
+            let lir = assign(&parse(&ROWS.replace('T', dtype)).unwrap(), &options).unwrap();
+            let mut code = parse_code("exec 4", &lir.func.walk()).unwrap();
+            run(&mut code, &lir, gpu);
+            print(&code, &lir.func).split_whitespace().next().map(str::to_owned)
+        };
+        for (dtype, hopper, ampere) in [
+            ("f32", "atomic.red.v4", "atomic.red"),
+            ("f16", "atomic.red.v8", "atomic.red"),
+            ("bf16", "atomic.red.v8", "atomic.swap.loop"),
+            ("f64", "atomic.red", "atomic.red"),
+            ("i32", "atomic.red", "atomic.red"),
+        ] {
+            assert_eq!(by(dtype, &GpuTarget::SM_90A).as_deref(), Some(hopper), "{dtype}");
+            assert_eq!(by(dtype, &GpuTarget::SM_80).as_deref(), Some(ampere), "{dtype}");
+        }
     }
 
     const ORDERED: &str = "

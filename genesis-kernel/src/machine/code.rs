@@ -305,8 +305,11 @@ pub enum Anew {
 /// What does an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicBy {
-    /// `red`, which gives no old value.
-    Reduction,
+    /// `red`, which gives no old value, of neighbouring elements at once.
+    Reduction {
+        /// 1, 2, 4 or 8.
+        vector: u8,
+    },
     /// `atom`.
     Instruction,
     /// A loop of compare-and-swap around the code of the elementwise op, where the hardware has none.

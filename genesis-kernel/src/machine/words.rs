@@ -55,7 +55,10 @@ pub(super) const CHANNELS: &[Maker<u8>] = &[
 
 /// Instructions of an op.
 pub(super) const OPS: &[Maker<Op>] = &[
-    ("atomic.red", |op| Inst::Atomic { op, by: AtomicBy::Reduction }),
+    ("atomic.red", |op| Inst::Atomic { op, by: AtomicBy::Reduction { vector: 1 } }),
+    ("atomic.red.v2", |op| Inst::Atomic { op, by: AtomicBy::Reduction { vector: 2 } }),
+    ("atomic.red.v4", |op| Inst::Atomic { op, by: AtomicBy::Reduction { vector: 4 } }),
+    ("atomic.red.v8", |op| Inst::Atomic { op, by: AtomicBy::Reduction { vector: 8 } }),
     ("atomic.atom", |op| Inst::Atomic { op, by: AtomicBy::Instruction }),
     ("atomic.swap.loop", |op| Inst::Atomic { op, by: AtomicBy::SwapLoop }),
     ("finish", |of| Inst::FinishCopies { of }),

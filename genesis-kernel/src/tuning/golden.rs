@@ -13,7 +13,7 @@ use super::linear::{LinearTile, QuantizedExtents, QuantizedTile};
 use super::logits::logit_rows;
 use super::products::{CPU_TILE, F8Sums, Product, split_k, split_long_k};
 use super::reductions::{Reduction, RowTile};
-use super::rows::{KeptRows, Pieces, RowBlock, gated_columns, gathered_columns};
+use super::rows::{ColumnSums, KeptRows, Pieces, RowBlock, gated_columns, gathered_columns};
 use super::{Chip, Machine, products};
 use crate::ir::{DType, DotPrecision};
 use crate::target::{GpuTarget, Target};
@@ -88,9 +88,15 @@ fn rows() {
                 let short = block(RowBlock::kept(chip, m, n));
                 let one_sum = block(RowBlock::of_one_sum(chip, m, n));
                 let kept = kept_rows(KeptRows::of(chip, m, n, bytes));
-                let summed = RowBlock::of_column_sums(chip, m, n, bytes);
-                let summed = summed.map_or("-".to_owned(), block);
-                let all = format!("{short} | one sum {one_sum} | kept {kept} | summed {summed}");
+                let [summed, ahead] = [false, true].map(|may| {
+                    let sums = ColumnSums::of(chip, m, n, bytes, may);
+                    sums.map_or("-".to_owned(), |of| {
+                        format!("{} x{}", block(of.block), of.programs)
+                    })
+                });
+                let all = format!(
+                    "{short} | one sum {one_sum} | kept {kept} | summed {summed}, ahead {ahead}"
+                );
                 lines.add(format!("{name} {bytes} {m}x{n}"), all);
             }
             for n in LENGTHS {

@@ -23,6 +23,8 @@ use super::shared::vector_elements;
 /// The longest row that a kernel holds in one block.
 pub const MAX_ROW: usize = 16384;
 
+/// The most bytes of a row of which a program keeps two.
+const MOST_BYTES_OF_TWO: usize = 8192 * 4;
 /// Elements of a program of short rows, and of a thread that keeps a row.
 const SHORT_ROWS: usize = 4096;
 const KEPT_ELEMENTS: usize = 32;
@@ -83,26 +85,65 @@ impl RowBlock {
         }
     }
 
-    /// As [`RowBlock::kept`], for kernels that also keep sums by column: half as many elements a thread where a
-    /// row takes several warps. None where a row has too many.
-    pub fn of_column_sums(chip: &Chip, m: usize, n: usize, bytes: usize) -> Option<RowBlock> {
-        const MOST_BYTES: usize = 8192 * 4;
+    /// As [`RowBlock::kept`], for kernels that keep rows of two tensors: half as many elements a thread where a row takes
+    /// several warps. None where a row has too many.
+    pub fn of_two(chip: &Chip, m: usize, n: usize, bytes: usize) -> Option<RowBlock> {
         let block = RowBlock::kept(chip, m, n);
-        if n > block.cols || (!chip.is_cpu() && block.cols * bytes > MOST_BYTES) {
+        if n > block.cols || (!chip.is_cpu() && block.cols * bytes > MOST_BYTES_OF_TWO) {
             return None;
         }
         let warps = block.warps.map(|warps| if block.cols > 1024 { 2 * warps } else { warps });
         Some(RowBlock { warps, ..block })
     }
+}
 
-    /// Programs that share `m` rows, each of which keeps sums by column.
-    pub fn programs_of_column_sums(&self, chip: &Chip, m: usize) -> usize {
+/// How rows are shared by programs each of which keeps sums by column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ColumnSums {
+    /// Of each program, one after the other.
+    pub block: RowBlock,
+    /// Each leaves a row of partial sums.
+    pub programs: usize,
+    /// Whether a program loads its next rows while it sums those it has.
+    pub loads_ahead: bool,
+}
+
+impl ColumnSums {
+    /// For `m` rows of `n` elements, two tensors of which are read and summed in elements of `wide` bytes. None where a row
+    /// has too many.
+    ///
+    /// Where registers have room for the next rows (`may_load_ahead`), blocks are of two warps, four on a multiprocessor:
+    /// on an H200 rows of 896 bf16 take 0.93 of the time that blocks of four warps take without, rows of 2048 0.8.
+    pub fn of(
+        chip: &Chip,
+        m: usize,
+        n: usize,
+        wide: usize,
+        may_load_ahead: bool,
+    ) -> Option<ColumnSums> {
+        let block = RowBlock::of_two(chip, m, n, wide)?;
         let busy = chip.multiprocessors();
-        m.div_ceil(self.rows).min(if self.cols <= 4096 { 2 * busy } else { busy })
+        let RowBlock { rows, cols, warps } = block;
+        if !may_load_ahead || warps.is_none() || cols > MOST_COLUMNS_AHEAD {
+            let programs = m.div_ceil(rows).min(if cols <= 4096 { 2 * busy } else { busy });
+            return Some(ColumnSums { block, programs, loads_ahead: false });
+        }
+        let rows = if rows * cols > SHORT_ROWS / 2 { (rows / 2).max(1) } else { rows };
+        let warps = (rows * cols).div_ceil(WARP_THREADS as usize * KEPT_ELEMENTS);
+        // Where each program would have one block only, two on a multiprocessor leave half the partial sums.
+        let blocks = m.div_ceil(rows);
+        let at_once = (WARPS_AHEAD / warps).clamp(1, 4) * busy;
+        let programs = blocks.min(at_once).min((blocks / 2).max(2 * busy));
+        let block = RowBlock { rows, cols, warps: Some(warps as u32) };
+        Some(ColumnSums { block, programs, loads_ahead: true })
     }
 }
 
-/// Programs that share `m` rows too long for [`RowBlock::of_column_sums`].
+/// The most columns whose next rows are loaded ahead, and the warps that a multiprocessor holds which do.
+const MOST_COLUMNS_AHEAD: usize = 4096;
+const WARPS_AHEAD: usize = 8;
+
+/// Programs that share `m` rows too long for [`ColumnSums`].
 pub fn programs_of_long_rows(m: usize) -> usize {
     m.div_ceil(32).min(16)
 }
@@ -301,12 +342,31 @@ mod tests {
 
     #[test]
     fn sums_by_column_take_twice_the_threads() {
-        let (gpu, of) = (&h200(), RowBlock::of_column_sums);
+        let (gpu, of) = (&h200(), ColumnSums::of);
         let block = RowBlock { rows: 1, cols: 8192, warps: Some(16) };
-        assert_eq!(of(gpu, 8192, 8192, 4), Some(block));
-        assert_eq!(of(gpu, 8192, 8193, 4), None);
-        assert_eq!(of(gpu, 8192, 8192, 8), None);
-        assert_eq!(of(&Chip::Cpu, 2, 20000, 4), None);
+        let of_long = ColumnSums { block, programs: 132, loads_ahead: false };
+        assert_eq!(of(gpu, 8192, 8192, 4, false), Some(of_long));
+        assert_eq!(of(gpu, 8192, 8192, 4, true), Some(of_long));
+        assert_eq!(of(gpu, 8192, 8193, 4, true), None);
+        assert_eq!(of(gpu, 8192, 8192, 8, false), None);
+        assert_eq!(of(&Chip::Cpu, 2, 20000, 4, true), None);
+        assert!(!of(&Chip::Cpu, 2, 2000, 4, true).unwrap().loads_ahead);
+    }
+
+    #[test]
+    fn rows_are_loaded_ahead_by_small_blocks() {
+        let of = |m, n| {
+            let sums = ColumnSums::of(&h200(), m, n, 4, true).unwrap();
+            assert!(sums.loads_ahead);
+            let RowBlock { rows, cols, warps } = sums.block;
+            [rows, cols, warps.unwrap() as usize, sums.programs]
+        };
+        assert_eq!(of(16384, 256), [8, 256, 2, 528]);
+        assert_eq!(of(16384, 896), [2, 1024, 2, 528]);
+        assert_eq!(of(16384, 2048), [1, 2048, 2, 528]);
+        assert_eq!(of(16384, 4096), [1, 4096, 4, 264]);
+        assert_eq!(of(600, 896), [2, 1024, 2, 264]);
+        assert_eq!(of(3, 896), [1, 1024, 1, 3]);
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub const SMALL_TABLE: usize = 64;
 pub const SEARCHED: usize = 256;
 /// See [`SEARCHED`].
 pub const INDEXED: usize = 1024;
+/// The most bytes of rows that are added to those of a table by atomics where any order will do: of more, sorting the indices
+/// first takes less time (64 MiB of rows of 16 KiB on an H200: 48 us in place of 66).
+pub const MOST_UNORDERED_BYTES: usize = 32 << 20;
 /// Rows of a tile that is added to the rows of a table by atomics.
 pub const UNORDERED_ROWS: usize = 4;
 /// Columns of such a tile.

@@ -207,7 +207,7 @@ impl Parser {
             return Err(name.unknown());
         };
         let to = if gives { self.target(&ops[0])? } else { None };
-        let args = rest.iter().map(|arg| self.arg(arg)).collect::<Result<_, _>>()?;
+        let args = rest.iter().map(|args| self.all(args)).collect::<Result<Vec<_>, _>>()?.concat();
         let at = self.addr(at)?;
         Ok(Action::Atomic { what, space: name.space(), ty: name.ty()?, to, at, args })
     }

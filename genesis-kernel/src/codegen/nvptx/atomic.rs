@@ -1,6 +1,6 @@
 //! Atomics: element by element, by one of the threads that hold an element. Which instruction does it, says machine IR.
 //!
-//! An addition whose old value nobody wants is one predicated `red` instruction. What the hardware lacks is a loop of
+//! An addition whose old value nobody wants is one predicated `red` instruction, of a vector where it can be. What the hardware lacks is a loop of
 //! compare-and-swap around the code of the elementwise op, so that NaN and -0 mean the same everywhere. Where threads
 //! hold copies and the old value is wanted, the one thread hands it to the others through shared memory.
 
@@ -8,6 +8,7 @@ use super::super::elementwise::{self, Target as Machine, from_memory, to_memory}
 use super::super::llvm::{IntPred, Order, Rmw, Val};
 use super::collective::Partial;
 use super::lowering::Lowering;
+use super::memory::operand_list;
 use super::registers::Registers;
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, MemoryScope, Op, OpKind};
@@ -69,16 +70,26 @@ impl Lowering<'_> {
         let access = self.lir.access(op);
         let dtype = self.dtype(data.results[0]);
         let scope = scope_of(self.lir, self.facts.gpu, op);
+        if let AtomicBy::Reduction { vector } = by {
+            let groups = access.groups.iter().flat_map(|group| group.chunks(vector.into()));
+            for group in groups {
+                let leader = group[0] as usize;
+                let is_masked = self.guard(op, leader) == Guard::Masked;
+                let on =
+                    self.predicate(&access, mask.map(|mask| mask[leader]).filter(|_| is_masked));
+                let values: Vec<Val> = group.iter().map(|&reg| operands[1][reg as usize]).collect();
+                self.reduce_in_memory(scope, dtype, operands[0][leader], &values, on)?;
+            }
+            let zero = self.e.zero(self.e.register_ty(dtype));
+            return self.result(op, vec![zero; operands[0].len()]);
+        }
         let mut old = Vec::new();
         for reg in 0..operands[0].len() {
             let is_masked = self.guard(op, reg) == Guard::Masked;
             let on = self.predicate(&access, mask.map(|mask| mask[reg]).filter(|_| is_masked));
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
             old.push(match by {
-                AtomicBy::Reduction => {
-                    self.reduce_in_memory(scope, dtype, [parts[0], parts[1]], on)?
-                }
-                AtomicBy::Instruction => {
+                AtomicBy::Reduction { .. } | AtomicBy::Instruction => {
                     self.guarded(on, dtype, |lowering| lowering.atomic_element(op, scope, &parts))?
                 }
                 AtomicBy::SwapLoop => {
@@ -97,22 +108,23 @@ impl Lowering<'_> {
         self.result(op, old)
     }
 
-    /// Gives zero in place of the old value.
+    /// Adds to neighbouring elements, the first of which a pointer is to.
     fn reduce_in_memory(
         &self,
         scope: MemoryScope,
         dtype: DType,
-        [ptr, value]: [Val; 2],
+        ptr: Val,
+        values: &[Val],
         on: Option<Val>,
-    ) -> Result<Val, Error> {
+    ) -> Result<(), Error> {
         let e = self.e;
-        let name = match dtype {
-            DType::F32 => "add.f32",
-            DType::F64 => "add.f64",
-            DType::I32 | DType::U32 => "add.u32",
-            DType::I64 | DType::U64 => "add.u64",
-            DType::F16 => "add.noftz.f16",
-            DType::BF16 => "add.noftz.bf16",
+        let (name, ty) = match dtype {
+            DType::F32 => ("add", "f32"),
+            DType::F64 => ("add", "f64"),
+            DType::I32 | DType::U32 => ("add", "u32"),
+            DType::I64 | DType::U64 => ("add", "u64"),
+            DType::F16 => ("add.noftz", "f16"),
+            DType::BF16 => ("add.noftz", "bf16"),
             _ => return Err(Error::bug(format!("memory does not add to {dtype}"))),
         };
         let letter = match (dtype, dtype.bytes()) {
@@ -124,10 +136,16 @@ impl Lowering<'_> {
         };
         let on = on.unwrap_or_else(|| e.bool(true));
         let scope = ptx_scope(scope);
-        let text = format!("@$0 red.relaxed.{scope}.global.{name} [$1], $2;");
-        let constraints = format!("b,l,{letter},~{{memory}}");
-        e.inline_asm(e.void(), &text, &constraints, &[on, ptr, value], true);
-        Ok(e.zero(e.register_ty(dtype)))
+        let vector = match values.len() {
+            1 => String::new(),
+            n => format!(".v{n}"),
+        };
+        let list = operand_list(2, values.len() as u32);
+        let text = format!("@$0 red.relaxed.{scope}.global.{name}{vector}.{ty} [$1], {list};");
+        let constraints = format!("b,l{},~{{memory}}", format!(",{letter}").repeat(values.len()));
+        let args: Vec<Val> = [on, ptr].into_iter().chain(values.iter().copied()).collect();
+        e.inline_asm(e.void(), &text, &constraints, &args, true);
+        Ok(())
     }
 
     /// Runs code where `on` is true; zero elsewhere.

@@ -94,7 +94,7 @@ impl Words {
 }
 
 /// `{$0, $1}`, or `$0` alone.
-fn operand_list(first: u32, count: u32) -> String {
+pub(super) fn operand_list(first: u32, count: u32) -> String {
     let all: Vec<String> = (first..first + count).map(|i| format!("${i}")).collect();
     if count == 1 { all.concat() } else { format!("{{{}}}", all.join(", ")) }
 }

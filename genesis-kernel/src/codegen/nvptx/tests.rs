@@ -25,8 +25,7 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         let Some(ptr) = data.operands.first().filter(|_| is_access) else { continue };
         let Some(layout) = &layouts[ptr.index()] else { continue };
         let bytes = func.tile(*ptr).dtype().bytes() as u32;
-        let limit = if matches!(data.kind, OpKind::AtomicRmw(..)) { 1 } else { 16 / bytes };
-        let groups = layout.vectors(0, limit);
+        let groups = layout.vectors(0, 16 / bytes);
         let alignment = groups[0].len() as u32 * bytes;
         let (lane_copies, warp_copies) = (layout.free_lanes(), layout.free_warps());
         let block_copies = layout.free_blocks();
@@ -381,6 +380,35 @@ fn atomics_assemble() {
                 let adds = *op == "add" && has_adds;
                 assert_eq!(count(&kernel, "red.relaxed.gpu.global.add"), usize::from(adds));
             }
+        }
+    }
+}
+
+#[test]
+fn neighbouring_floats_are_added_to_in_one_instruction() {
+    const ROWS: &str = "
+kernel rows(%x: *T exclusive multiple_of 16, %y: *T readonly multiple_of 16, %n: i64 multiple_of 16) {
+  %0 = iota : i64[1024]
+  %1 = broadcast %n : i64[1024]
+  %2 = cmp lt %0, %1 : bool[1024]
+  %3 = broadcast %y : *T[1024]
+  %4 = ptr_add %3, %0 : *T[1024]
+  %5 = load %4, %2 : T[1024]
+  %6 = broadcast %x : *T[1024]
+  %7 = ptr_add %6, %0 : *T[1024]
+  %8 = atomic_rmw add %7, %5, %2 : T[1024]
+  return
+}
+";
+    for (dtype, vector) in [("f32", 4), ("f16", 8), ("bf16", 8)] {
+        let compiled = compile_all(&in_rows(&ROWS.replace('T', dtype), vector, 4));
+        for (target, kernel) in TARGETS.iter().zip(compiled) {
+            let noftz = if dtype == "f32" { "" } else { ".noftz" };
+            let name = format!("red.relaxed.gpu.global.add{noftz}.v{vector}.{dtype}");
+            let vectors = (1024 / 128 / vector) as usize;
+            let expected = if target.features.vector_reductions { vectors } else { 0 };
+            assert_eq!(count(&kernel, &name), expected, "{}", kernel.ptx);
+            assert_eq!(count(&kernel, ".global.add.v") + count(&kernel, ".noftz.v"), expected);
         }
     }
 }

@@ -5,7 +5,8 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use genesis_kernel::tuning::rows::{gathered_columns, row_block};
 use genesis_kernel::tuning::sorting::{
-    MERGED, OF_PROGRAM, PIECE, SMALL_TABLE, STARTS, SUMMED_ROWS, SUMMED_TOKENS,
+    MERGED, MOST_UNORDERED_BYTES, OF_PROGRAM, PIECE, SMALL_TABLE, STARTS, SUMMED_ROWS,
+    SUMMED_TOKENS,
 };
 use kernels::embedding as device;
 
@@ -117,7 +118,8 @@ fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
 #[track_caller]
 pub(super) fn sum_of_rows(index: &Tensor, rows: &Tensor, n: usize) -> Result<Tensor> {
     let (index, rows) = (index.contiguous()?, rows.contiguous()?);
-    if unordered::is_unordered(&rows) {
+    let bytes = rows.numel() * rows.dtype().bytes();
+    if unordered::is_unordered(&rows) && bytes <= MOST_UNORDERED_BYTES {
         return unordered::add_rows(&index, &rows, n);
     }
     let at = (rows.dtype(), rows.device());

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::tuning::rows::{MAX_ROW, RowBlock, programs_of_long_rows, step_of_row};
+use genesis_kernel::tuning::rows::{
+    ColumnSums, MAX_ROW, RowBlock, programs_of_long_rows, step_of_row,
+};
 use kernels::{norm as device, norm_bwd as device_bwd};
 
 use crate::autograd::{SavedTensors, is_grad_enabled};
@@ -180,14 +182,16 @@ impl Kernels {
         // Where there is nothing to add to, the kernel does not look at what stands in its place.
         row_tensors.extend([(dy, false), (onto.unwrap_or(x), false), (dx, true)]);
         let chip = &chip(x.device());
-        let partial = match RowBlock::of_column_sums(chip, m, n, wide.bytes()) {
-            Some(block) => {
+        // A gradient to add to takes the registers of LayerNorm's next rows.
+        let may_load_ahead =
+            x.dtype().bytes().max(dy.dtype().bytes()) <= 2 && !(self.centered && onto.is_some());
+        let partial = match ColumnSums::of(chip, m, n, wide.bytes(), may_load_ahead) {
+            Some(ColumnSums { block, programs, loads_ahead }) => {
                 let RowBlock { rows, cols, warps } = block;
-                let programs = block.programs_of_column_sums(chip, m);
                 let shape = [n_params, programs, n];
                 let partial = Tensor::uninitialized(&shape, (wide, x.device()))?;
                 row_tensors.push((&partial, true));
-                let consts = [rows as i64, cols as i64, is_added];
+                let consts = [rows as i64, cols as i64, is_added, i64::from(loads_ahead)];
                 let grid = Grid::x(programs);
                 launch::warped_views(self.bwd, grid, &dtypes, &consts, warps, &row_tensors, &[])?;
                 partial
