@@ -88,8 +88,8 @@ fn rows() {
                 let short = block(RowBlock::kept(chip, m, n));
                 let one_sum = block(RowBlock::of_one_sum(chip, m, n));
                 let kept = kept_rows(KeptRows::of(chip, m, n, bytes));
-                let [summed, ahead] = [false, true].map(|may| {
-                    let sums = ColumnSums::of(chip, m, n, bytes, may);
+                let [summed, ahead] = [0, 8192].map(|most| {
+                    let sums = ColumnSums::of(chip, m, n, bytes, most);
                     sums.map_or("-".to_owned(), |of| {
                         format!("{} x{}", block(of.block), of.programs)
                     })

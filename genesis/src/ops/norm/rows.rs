@@ -182,10 +182,14 @@ impl Kernels {
         // Where there is nothing to add to, the kernel does not look at what stands in its place.
         row_tensors.extend([(dy, false), (onto.unwrap_or(x), false), (dx, true)]);
         let chip = &chip(x.device());
-        // A gradient to add to takes the registers of LayerNorm's next rows.
-        let may_load_ahead =
-            x.dtype().bytes().max(dy.dtype().bytes()) <= 2 && !(self.centered && onto.is_some());
-        let partial = match ColumnSums::of(chip, m, n, wide.bytes(), may_load_ahead) {
+        // What registers have room for beside the sums of a column, two of LayerNorm, and a gradient to add to.
+        let most_ahead = match (self.centered, onto) {
+            _ if x.dtype().bytes().max(dy.dtype().bytes()) > 2 => 0,
+            (true, Some(_)) => 0,
+            (true, None) => 4096,
+            (false, _) => 8192,
+        };
+        let partial = match ColumnSums::of(chip, m, n, wide.bytes(), most_ahead) {
             Some(ColumnSums { block, programs, loads_ahead }) => {
                 let RowBlock { rows, cols, warps } = block;
                 let shape = [n_params, programs, n];
