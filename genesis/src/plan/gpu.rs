@@ -98,7 +98,7 @@ const H200: Rates = Rates {
     attention_64: [443e12, 354e12],
     attention_128: [589e12, 461e12],
     elementwise: 4178e9,
-    norm: [3769e9, 2677e9],
+    norm: [3769e9, 2988e9],
     optimizer: 4136e9,
     cross_entropy: 3491e9,
     start: 2.5e-6,
