@@ -4,7 +4,7 @@ use super::alu;
 use super::cluster::Cluster;
 use super::fault::{Fault, FaultKind};
 use super::memory::{Global, Trouble, word};
-use super::program::{Addr, Arg, LOCAL_BASE, PARAM_BASE, Reg, Rmw, SHARED_BASE, Space, Ty};
+use super::program::{Addr, Arg, Atomic, LOCAL_BASE, PARAM_BASE, Reg, Rmw, SHARED_BASE, Space, Ty};
 use super::shadow::{Access, Conflict, Way};
 use super::warp::lanes;
 
@@ -234,33 +234,26 @@ impl Cluster<'_> {
     }
 
     /// An atomic; one that computes with several values does it with the places side by side.
-    #[expect(clippy::too_many_arguments, reason = "what an atomic says, and who does it")]
-    pub(super) fn atomics(
+    pub(super) fn atomic(
         &mut self,
         global: &mut Global<'_>,
-        number: usize,
-        lane: usize,
-        (what, space, ty): (Rmw, Space, Ty),
-        to: Option<Reg>,
-        mut at: Addr,
-        args: &[Arg],
+        (number, lane): (usize, usize),
+        atomic: &Atomic,
     ) -> Result<(), Fault> {
-        let of_one = if matches!(what, Rmw::Do(_)) { 1 } else { args.len() };
-        for args in args.chunks(of_one) {
-            self.atomic(global, number, lane, (what, space, ty), to, at, args)?;
-            at.offset += ty.bytes() as i64;
+        let of_one = if matches!(atomic.what, Rmw::Do(_)) { 1 } else { atomic.args.len() };
+        let mut at = atomic.at;
+        for args in atomic.args.chunks(of_one) {
+            self.atomic_at(global, (number, lane), atomic, at, args)?;
+            at.offset += atomic.ty.bytes() as i64;
         }
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what an atomic says, and who does it")]
-    fn atomic(
+    fn atomic_at(
         &mut self,
         global: &mut Global<'_>,
-        number: usize,
-        lane: usize,
-        (what, space, ty): (Rmw, Space, Ty),
-        to: Option<Reg>,
+        (number, lane): (usize, usize),
+        &Atomic { what, space, ty, to, .. }: &Atomic,
         at: Addr,
         args: &[Arg],
     ) -> Result<(), Fault> {

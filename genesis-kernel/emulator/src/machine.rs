@@ -245,9 +245,9 @@ impl<'p> Cluster<'p> {
                     self.send(number, lane, (*ty, from), *at, *barrier)?;
                 }
             }
-            Action::Atomic { what, space, ty, to, at, args } => {
+            Action::Atomic(atomic) => {
                 for lane in lanes(mask) {
-                    self.atomics(global, number, lane, (*what, *space, *ty), *to, *at, args)?;
+                    self.atomic(global, (number, lane), atomic)?;
                 }
             }
             Action::Barrier { number: barrier, threads, waits } => {

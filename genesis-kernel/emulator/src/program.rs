@@ -322,6 +322,18 @@ impl Element {
     }
 }
 
+/// Gives the old value. Of a swap, the first value is what memory must hold; several values to compute with go to places
+/// side by side.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Atomic {
+    pub(super) what: Rmw,
+    pub(super) space: Space,
+    pub(super) ty: Ty,
+    pub(super) to: Option<Reg>,
+    pub(super) at: Addr,
+    pub(super) args: Vec<Arg>,
+}
+
 /// What an instruction does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Action {
@@ -364,16 +376,7 @@ pub(super) enum Action {
         at: Addr,
         barrier: Addr,
     },
-    /// Gives the old value; `compared` is what memory must hold for a swap. Several values to compute with go to places
-    /// side by side.
-    Atomic {
-        what: Rmw,
-        space: Space,
-        ty: Ty,
-        to: Option<Reg>,
-        at: Addr,
-        args: Vec<Arg>,
-    },
+    Atomic(Atomic),
     Branch(usize),
     End,
     Trap,

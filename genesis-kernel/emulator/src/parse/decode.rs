@@ -1,8 +1,8 @@
 //! Instructions by their names.
 
 use super::super::program::{
-    Action, Alu, Arg, Compare, Element, Fence, OnBarrier, Product, Reg, Rmw, Round, Shuffle, Space,
-    Special, Sum, TensorCopy, Ty, Vote,
+    Action, Alu, Arg, Atomic, Compare, Element, Fence, OnBarrier, Product, Reg, Rmw, Round,
+    Shuffle, Space, Special, Sum, TensorCopy, Ty, Vote,
 };
 use super::{Parser, Wrong, parts};
 
@@ -209,7 +209,8 @@ impl Parser {
         let to = if gives { self.target(&ops[0])? } else { None };
         let args = rest.iter().map(|args| self.all(args)).collect::<Result<Vec<_>, _>>()?.concat();
         let at = self.addr(at)?;
-        Ok(Action::Atomic { what, space: name.space(), ty: name.ty()?, to, at, args })
+        let (space, ty) = (name.space(), name.ty()?);
+        Ok(Action::Atomic(Atomic { what, space, ty, to, at, args }))
     }
 
     fn barrier(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {

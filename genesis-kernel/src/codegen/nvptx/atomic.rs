@@ -1,8 +1,9 @@
 //! Atomics: element by element, by one of the threads that hold an element. Which instruction does it, says machine IR.
 //!
-//! An addition whose old value nobody wants is one predicated `red` instruction, of a vector where it can be. What the hardware lacks is a loop of
-//! compare-and-swap around the code of the elementwise op, so that NaN and -0 mean the same everywhere. Where threads
-//! hold copies and the old value is wanted, the one thread hands it to the others through shared memory.
+//! An addition whose old value nobody wants is one predicated `red` instruction, of a vector where it can be. What the
+//! hardware lacks is a loop of compare-and-swap around the code of the elementwise op, so that NaN and -0 mean the same
+//! everywhere. Where threads hold copies and the old value is wanted, the one thread hands it to the others through shared
+//! memory.
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Order, Rmw, Val};
@@ -64,40 +65,27 @@ fn swapped(kind: &OpKind) -> Result<BinaryOp, Error> {
 
 impl Lowering<'_> {
     pub(super) fn atomic(&mut self, op: Op, by: AtomicBy) -> Result<(), Error> {
+        if let AtomicBy::Reduction { vector } = by {
+            return self.atomic_reduction(op, vector.into());
+        }
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let mask = data.kind.mask_operand().and_then(|position| operands.get(position));
         let access = self.lir.access(op);
         let dtype = self.dtype(data.results[0]);
         let scope = scope_of(self.lir, self.facts.gpu, op);
-        if let AtomicBy::Reduction { vector } = by {
-            let groups = access.groups.iter().flat_map(|group| group.chunks(vector.into()));
-            for group in groups {
-                let leader = group[0] as usize;
-                let is_masked = self.guard(op, leader) == Guard::Masked;
-                let on =
-                    self.predicate(&access, mask.map(|mask| mask[leader]).filter(|_| is_masked));
-                let values: Vec<Val> = group.iter().map(|&reg| operands[1][reg as usize]).collect();
-                self.reduce_in_memory(scope, dtype, operands[0][leader], &values, on)?;
-            }
-            let zero = self.e.zero(self.e.register_ty(dtype));
-            return self.result(op, vec![zero; operands[0].len()]);
-        }
         let mut old = Vec::new();
         for reg in 0..operands[0].len() {
             let is_masked = self.guard(op, reg) == Guard::Masked;
             let on = self.predicate(&access, mask.map(|mask| mask[reg]).filter(|_| is_masked));
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            old.push(match by {
-                AtomicBy::Reduction { .. } | AtomicBy::Instruction => {
-                    self.guarded(on, dtype, |lowering| lowering.atomic_element(op, scope, &parts))?
-                }
-                AtomicBy::SwapLoop => {
-                    let binary = swapped(&data.kind)?;
-                    self.guarded(on, dtype, |lowering| {
-                        lowering.swap_loop(binary, (dtype, scope), parts[0], parts[1])
-                    })?
-                }
+            old.push(if by == AtomicBy::SwapLoop {
+                let binary = swapped(&data.kind)?;
+                self.guarded(on, dtype, |lowering| {
+                    lowering.swap_loop(binary, (dtype, scope), parts[0], parts[1])
+                })?
+            } else {
+                self.guarded(on, dtype, |lowering| lowering.atomic_element(op, scope, &parts))?
             });
         }
         let is_wanted = self.facts.uses[data.results[0].index()] > 0;
@@ -106,6 +94,25 @@ impl Lowering<'_> {
             return Ok(());
         }
         self.result(op, old)
+    }
+
+    /// Additions to as many neighbouring elements at once, whose old values nobody wants.
+    fn atomic_reduction(&mut self, op: Op, vector: usize) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let operands = self.operands(op)?;
+        let mask = data.kind.mask_operand().and_then(|position| operands.get(position));
+        let access = self.lir.access(op);
+        let dtype = self.dtype(data.results[0]);
+        let scope = scope_of(self.lir, self.facts.gpu, op);
+        for group in access.groups.iter().flat_map(|group| group.chunks(vector)) {
+            let leader = group[0] as usize;
+            let is_masked = self.guard(op, leader) == Guard::Masked;
+            let on = self.predicate(&access, mask.map(|mask| mask[leader]).filter(|_| is_masked));
+            let values: Vec<Val> = group.iter().map(|&reg| operands[1][reg as usize]).collect();
+            self.reduce_in_memory(scope, dtype, operands[0][leader], &values, on)?;
+        }
+        let zero = self.e.zero(self.e.register_ty(dtype));
+        self.result(op, vec![zero; operands[0].len()])
     }
 
     /// Adds to neighbouring elements, the first of which a pointer is to.

@@ -19,8 +19,8 @@ static IS_DETERMINISTIC: AtomicBool = AtomicBool::new(true);
 /// Whether sums at indices are added up in a fixed order, which is so from the start.
 ///
 /// Off, `scatter_add`, `index_add`, `index_put` with `accumulate`, `put`, `scatter_reduce` by sums and means, and the
-/// gradients of reads by an index add floats on a GPU by atomics: without a sort, and rounded in another order
-/// each time. What is off is off for all threads.
+/// gradients of reads by an index may add floats on a GPU by atomics: without a sort, and rounded in another order
+/// each time. Many long rows are sorted all the same, which takes less time. What is off is off for all threads.
 ///
 /// # Examples
 /// ```
