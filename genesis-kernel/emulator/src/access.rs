@@ -144,10 +144,8 @@ impl Cluster<'_> {
         access: Access,
     ) -> Result<u64, Fault> {
         let range = byte..byte + size as usize;
-        for byte in range.clone() {
-            let result = self.blocks[rank].shadow.read(byte, &self.clocks[thread], access);
-            result.map_err(|conflict| self.of_shared(conflict, byte, false))?;
-        }
+        let result = self.blocks[rank].shadow.read(range.clone(), &self.clocks[thread], access);
+        result.map_err(|(byte, conflict)| self.of_shared(conflict, byte, false))?;
         Ok(word(&self.blocks[rank].shared[range]))
     }
 
@@ -164,10 +162,8 @@ impl Cluster<'_> {
         access: Access,
     ) -> Result<(), Fault> {
         let range = byte..byte + bytes.len();
-        for byte in range.clone() {
-            let result = self.blocks[rank].shadow.write(byte, &self.clocks[thread], access);
-            result.map_err(|conflict| self.of_shared(conflict, byte, true))?;
-        }
+        let result = self.blocks[rank].shadow.write(range.clone(), &self.clocks[thread], access);
+        result.map_err(|(byte, conflict)| self.of_shared(conflict, byte, true))?;
         self.blocks[rank].shared[range].copy_from_slice(bytes);
         Ok(())
     }

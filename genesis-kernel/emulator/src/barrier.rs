@@ -151,7 +151,7 @@ impl Cluster<'_> {
                     let (rank, byte) = self.shared_place(address, BARRIER_BYTES)?;
                     self.barriers.remove(&address);
                     let bytes = byte..byte + BARRIER_BYTES as usize;
-                    bytes.for_each(|byte| self.blocks[rank].shadow.forget(byte));
+                    self.blocks[rank].shadow.forget(bytes);
                 }
                 OnBarrier::Arrive { state, count, bytes } => {
                     let warp = &self.warps[number];

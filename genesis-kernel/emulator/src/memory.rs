@@ -112,8 +112,9 @@ impl Global<'_> {
         let (buffer, byte) = buffers.find(address, to.len(), false)?;
         let range = byte..byte + to.len();
         if let (Some(shadow), Some((clock, access))) = (&mut buffer.shadow, by) {
-            let result = range.clone().try_for_each(|byte| shadow.read(byte, clock, access));
-            result.map_err(|conflict| Trouble::Conflict(conflict, buffer.name.clone(), byte))?;
+            let result = shadow.read(range.clone(), clock, access);
+            result
+                .map_err(|(_, conflict)| Trouble::Conflict(conflict, buffer.name.clone(), byte))?;
         }
         to.copy_from_slice(&buffer.bytes[range]);
         Ok(())
@@ -129,8 +130,9 @@ impl Global<'_> {
         let (buffer, byte) = buffers.find(address, from.len(), true)?;
         let range = byte..byte + from.len();
         if let (Some(shadow), Some((clock, access))) = (&mut buffer.shadow, by) {
-            let result = range.clone().try_for_each(|byte| shadow.write(byte, clock, access));
-            result.map_err(|conflict| Trouble::Conflict(conflict, buffer.name.clone(), byte))?;
+            let result = shadow.write(range.clone(), clock, access);
+            result
+                .map_err(|(_, conflict)| Trouble::Conflict(conflict, buffer.name.clone(), byte))?;
         }
         buffer.bytes[range].copy_from_slice(from);
         Ok(())

@@ -18,6 +18,7 @@
 //! proxy*). They see what a thread wrote only after a proxy fence of that thread, so each thread has a
 //! second clock of what is fenced.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Numbers by agent; missing ones are 0.
@@ -164,7 +165,7 @@ pub(super) enum Way {
 }
 
 /// An access, for the next ones.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Access {
     pub(super) epoch: Epoch,
     pub(super) way: Way,
@@ -185,11 +186,19 @@ pub(super) enum Conflict {
     Barrier { earlier: u32 },
 }
 
-/// One byte.
+/// Bytes of a granule, of which one cell knows as long as accesses take all of it: of a vector of 16 bytes 4 cells are
+/// looked at, not 16.
+const GRANULE: usize = 4;
+
+/// One granule, or one byte of a granule that is in parts.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     /// The run that it was touched in; what earlier ones did is over.
     run: u32,
+    /// Whether the bytes of the granule have cells of their own, which count instead.
+    in_parts: bool,
+    /// The number of those among all parts, from 1; 0 where there are none yet.
+    parts: u32,
     write: Option<Access>,
     /// The reads since, one or two of an agent: mostly there is only the first, which needs no allocation.
     first_read: Option<Access>,
@@ -199,15 +208,22 @@ struct Cell {
 /// The bytes of a memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shadow {
-    cells: Vec<Cell>,
+    granules: Vec<Cell>,
+    /// The bytes of granules of which some access took a part.
+    parts: Vec<[Cell; GRANULE]>,
+    bytes: usize,
     /// Whether bytes that nobody wrote may be read.
     starts_written: bool,
     run: u32,
 }
 
+/// The first byte of an access that meets a conflict.
+pub(super) type At = (usize, Conflict);
+
 impl Shadow {
     pub(super) fn new(bytes: usize, starts_written: bool) -> Shadow {
-        Shadow { cells: vec![Cell::default(); bytes], starts_written, run: 0 }
+        let granules = vec![Cell::default(); bytes.div_ceil(GRANULE)];
+        Shadow { granules, parts: Vec::new(), bytes, starts_written, run: 0 }
     }
 
     /// Forgets everything where this is another run than the last one.
@@ -215,58 +231,101 @@ impl Shadow {
         self.run = run;
     }
 
-    fn cell(&mut self, byte: usize) -> Option<&mut Cell> {
-        let run = self.run;
-        let cell = self.cells.get_mut(byte)?;
-        if cell.run != run {
-            cell.run = run;
-            cell.forget();
+    /// Shows `see` each cell of the bytes, granules first to last. What is outside of the memory has none.
+    fn each(
+        &mut self,
+        range: Range<usize>,
+        mut see: impl FnMut(&mut Cell) -> Result<(), Conflict>,
+    ) -> Result<(), At> {
+        let Range { mut start, end } = range;
+        let end = end.min(self.bytes);
+        while start < end {
+            let number = start / GRANULE;
+            let first = number * GRANULE;
+            let own = first..(first + GRANULE).min(self.bytes);
+            let part = start..own.end.min(end);
+            start = part.end;
+            let granule = &mut self.granules[number];
+            if granule.run != self.run {
+                granule.run = self.run;
+                granule.in_parts = false;
+                granule.forget();
+            }
+            if part == own && !granule.in_parts {
+                see(granule).map_err(|conflict| (first, conflict))?;
+                continue;
+            }
+            let parts = parted(granule, &mut self.parts);
+            for byte in part.clone() {
+                see(&mut parts[byte - first]).map_err(|conflict| (byte, conflict))?;
+            }
+            if part == own {
+                granule.join(parts);
+            }
         }
-        Some(cell)
+        Ok(())
     }
 
     pub(super) fn read(
         &mut self,
-        byte: usize,
+        range: Range<usize>,
         clock: &Clock,
         access: Access,
-    ) -> Result<(), Conflict> {
+    ) -> Result<(), At> {
         let starts_written = self.starts_written;
-        let Some(cell) = self.cell(byte) else { return Ok(()) };
-        match cell.write {
-            None if starts_written => {}
-            None => return Err(Conflict::Unwritten),
-            Some(write) => cell.check_write(write, clock, access)?,
-        }
-        cell.add_read(access);
-        Ok(())
+        self.each(range, |cell| {
+            match cell.write {
+                None if starts_written => {}
+                None => return Err(Conflict::Unwritten),
+                Some(write) => cell.check_write(write, clock, access)?,
+            }
+            cell.add_read(access);
+            Ok(())
+        })
     }
 
     pub(super) fn write(
         &mut self,
-        byte: usize,
+        range: Range<usize>,
         clock: &Clock,
         access: Access,
-    ) -> Result<(), Conflict> {
-        let Some(cell) = self.cell(byte) else { return Ok(()) };
-        if let Some(write) = cell.write {
-            cell.check_write(write, clock, access)?;
-        }
-        let mut reads = cell.first_read.iter().chain(&cell.more_reads);
-        if let Some(read) = reads.find(|read| !clock.knows(read.epoch)) {
-            return Err(Conflict::Race { earlier: read.at, wrote: false });
-        }
-        cell.forget();
-        cell.write = Some(access);
-        Ok(())
+    ) -> Result<(), At> {
+        self.each(range, |cell| {
+            if let Some(write) = cell.write {
+                cell.check_write(write, clock, access)?;
+            }
+            let mut reads = cell.first_read.iter().chain(&cell.more_reads);
+            if let Some(read) = reads.find(|read| !clock.knows(read.epoch)) {
+                return Err(Conflict::Race { earlier: read.at, wrote: false });
+            }
+            cell.forget();
+            cell.write = Some(access);
+            Ok(())
+        })
     }
 
     /// Takes a barrier away.
-    pub(super) fn forget(&mut self, byte: usize) {
-        if let Some(cell) = self.cell(byte) {
+    pub(super) fn forget(&mut self, range: Range<usize>) {
+        let forgotten = self.each(range, |cell| {
             cell.forget();
-        }
+            Ok(())
+        });
+        debug_assert!(forgotten.is_ok(), "to forget is no conflict");
     }
+}
+
+/// The bytes of a granule, which start as what is known of all of it.
+fn parted<'p>(granule: &mut Cell, all: &'p mut Vec<[Cell; GRANULE]>) -> &'p mut [Cell; GRANULE] {
+    if granule.parts == 0 {
+        all.push(Default::default());
+        granule.parts = all.len() as u32;
+    }
+    let parts = &mut all[granule.parts as usize - 1];
+    if !granule.in_parts {
+        granule.in_parts = true;
+        parts.iter_mut().for_each(|part| part.know_as(granule));
+    }
+    parts
 }
 
 impl Cell {
@@ -274,6 +333,21 @@ impl Cell {
     fn forget(&mut self) {
         (self.write, self.first_read) = (None, None);
         self.more_reads.clear();
+    }
+
+    /// Knows of accesses what another cell knows.
+    fn know_as(&mut self, other: &Cell) {
+        (self.write, self.first_read) = (other.write, other.first_read);
+        self.more_reads.clone_from(&other.more_reads);
+    }
+
+    /// A granule is whole again where the same is known of all its bytes: somebody wrote all of them.
+    fn join(&mut self, parts: &[Cell; GRANULE]) {
+        let is_new = |part: &Cell| part.first_read.is_none() && part.more_reads.is_empty();
+        if parts.iter().all(|part| is_new(part) && part.write == parts[0].write) {
+            self.in_parts = false;
+            self.know_as(&parts[0]);
+        }
     }
 
     /// An agent's read takes the place of one of its last.
@@ -332,18 +406,18 @@ mod tests {
     fn a_barrier_orders_what_was_before_it() {
         let mut clocks = [Clock::new(0), Clock::new(1)];
         let mut shadow = Shadow::new(4, false);
-        shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
+        shadow.write(0..1, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
         let race = Conflict::Race { earlier: 0, wrote: true };
-        assert_eq!(shadow.read(0, &clocks[1], thread(&clocks[1], Way::Thread)), Err(race));
+        assert_eq!(shadow.read(0..1, &clocks[1], thread(&clocks[1], Way::Thread)), Err((0, race)));
         synchronize(&mut clocks);
-        shadow.read(0, &clocks[1], thread(&clocks[1], Way::Thread)).unwrap();
+        shadow.read(0..1, &clocks[1], thread(&clocks[1], Way::Thread)).unwrap();
         let race = Conflict::Race { earlier: 1, wrote: false };
-        assert_eq!(shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)), Err(race));
+        assert_eq!(shadow.write(0..1, &clocks[0], thread(&clocks[0], Way::Thread)), Err((0, race)));
         synchronize(&mut clocks);
-        shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
+        shadow.write(0..1, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
         assert_eq!(
-            shadow.read(1, &clocks[0], thread(&clocks[0], Way::Thread)),
-            Err(Conflict::Unwritten)
+            shadow.read(1..2, &clocks[0], thread(&clocks[0], Way::Thread)),
+            Err((1, Conflict::Unwritten))
         );
     }
 
@@ -352,13 +426,16 @@ mod tests {
         let mut clocks = [Clock::new(0), Clock::new(1)];
         let mut shadow = Shadow::new(1, false);
         clocks[0].fence_proxy();
-        shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
+        shadow.write(0..1, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
         synchronize(&mut clocks);
         let read = thread(&clocks[1], Way::Async);
-        assert_eq!(shadow.read(0, &clocks[1], read), Err(Conflict::Unfenced { earlier: 0 }));
+        assert_eq!(
+            shadow.read(0..1, &clocks[1], read),
+            Err((0, Conflict::Unfenced { earlier: 0 }))
+        );
         clocks[0].fence_proxy();
         synchronize(&mut clocks);
-        shadow.read(0, &clocks[1], read).unwrap();
+        shadow.read(0..1, &clocks[1], read).unwrap();
     }
 
     #[test]
@@ -366,9 +443,36 @@ mod tests {
         let clocks = [Clock::new(0), Clock::new(1)];
         let mut shadow = Shadow::new(1, true);
         for clock in &clocks {
-            shadow.write(0, clock, thread(clock, Way::Atomic)).unwrap();
+            shadow.write(0..1, clock, thread(clock, Way::Atomic)).unwrap();
         }
         let plain = thread(&clocks[0], Way::Thread);
-        assert!(shadow.read(0, &clocks[0], plain).is_err());
+        assert!(shadow.read(0..1, &clocks[0], plain).is_err());
+    }
+
+    #[test]
+    fn bytes_of_a_granule_are_known_apart() {
+        let mut clocks = [Clock::new(0), Clock::new(1)];
+        let mut shadow = Shadow::new(10, false);
+        let [left, right] = [0, 1].map(|i| thread(&clocks[i], Way::Thread));
+        // Two threads write halves of a granule, and one the end of the memory.
+        shadow.write(0..6, &clocks[0], left).unwrap();
+        shadow.write(6..8, &clocks[1], right).unwrap();
+        shadow.write(8..10, &clocks[1], right).unwrap();
+        let race = |earlier| Conflict::Race { earlier, wrote: true };
+        assert_eq!(shadow.read(0..8, &clocks[0], left), Err((6, race(1))));
+        assert_eq!(shadow.read(4..10, &clocks[1], right), Err((4, race(0))));
+        synchronize(&mut clocks);
+        shadow.read(0..10, &clocks[1], thread(&clocks[1], Way::Thread)).unwrap();
+        synchronize(&mut clocks);
+        let left = thread(&clocks[0], Way::Thread);
+        // Written by one, the granule is whole again, and in parts at the next access of a byte.
+        shadow.write(4..8, &clocks[0], left).unwrap();
+        assert!(!shadow.granules[1].in_parts);
+        shadow.read(7..8, &clocks[0], left).unwrap();
+        assert!(shadow.granules[1].in_parts);
+        assert_eq!(shadow.write(7..8, &clocks[1], right), Err((7, race(0))));
+        // Another run knows of nothing.
+        shadow.enter(1);
+        assert_eq!(shadow.read(4..8, &clocks[0], left), Err((4, Conflict::Unwritten)));
     }
 }

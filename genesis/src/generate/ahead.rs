@@ -15,13 +15,17 @@
 //! reads nothing of it that it has not written.
 //!
 //! Rows keep their places, since tokens are taken by row. Sequences join, leave the cache, and close the gaps in
-//! steps that are planned with everything read.
+//! steps that are planned with everything read. Such a step is launched as soon as that is so, before anybody is told of
+//! the tokens: to send 64 of them takes the host a third of the time that a step of a small model takes the device.
 
 use super::decode::{Launched, Tokens, rows_of};
 use super::engine::Engine;
+use super::job::jobs;
+use super::request::Event;
 use super::row::Row;
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
+use super::step::{launch, planned};
 use crate::error::warn;
 
 impl Engine {
@@ -41,15 +45,28 @@ impl Engine {
             sequence.map(|sequence| sequence.row(1))
         };
         let rows: Vec<Option<Row<'_>>> = step.arrivals.iter().map(row).collect();
-        let launched = self.recorded.as_mut()?.decode(&rows, Tokens::Drawn(&step.decoded));
+        let launched = self.recorded.as_mut()?.decode(&rows, Tokens::Drawn);
         match launched {
-            Ok(decoded) => Some(Launched::of_one_each(step.arrivals.clone(), decoded)),
+            Ok(decoded) => Some(Launched::ahead(step.arrivals.clone(), decoded)),
             Err(error) => {
                 // What is wrong with it is told when it is launched in its turn.
                 warn(format_args!("steps are no longer launched ahead: {error}"));
                 self.is_async = false;
                 None
             }
+        }
+    }
+
+    /// Launches the step that follows from what is known now, so that the device computes it while the caller tells of
+    /// the last one. Whoever comes meanwhile is in the step after it.
+    pub(super) fn launch_next(&mut self, events: &mut Vec<Event>) {
+        let has_next = !(self.scheduler.running.is_empty() && self.scheduler.waiting.is_empty());
+        let may_launch = self.is_async && self.recorded.is_some() && self.launched.is_none();
+        if may_launch && has_next && self.plan(events) {
+            let (arrivals, sequences) = planned(&mut self.scheduler.running);
+            // Nothing is guessed where steps are asynchronous.
+            let drafts = vec![Vec::new(); sequences.len()];
+            self.launched = launch(&mut self.recorded, arrivals, &jobs(sequences, drafts));
         }
     }
 

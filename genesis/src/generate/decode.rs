@@ -6,14 +6,15 @@
 //! the picking of tokens included: what comes back is a number for each sequence.
 //!
 //! Nobody waits for a step until its tokens are asked for. They may go into the next step on the device, before the
-//! host knows them ([`Tokens::Drawn`]); everything else that a step is told comes in one copy from pinned memory.
+//! host knows them ([`Tokens::Drawn`]): every step leaves its tokens in the same place. Everything else that a step is
+//! told comes in one copy from pinned memory.
 //!
 //! Both numbers are rounded up, so that there are few recordings. What is added computes nothing: rows without
 //! keys, whose new key goes nowhere, and pages that nobody reads. A row whose sequence has ended is such a row.
 //!
 //! ```text
 //! 5 sequences of up to 40 tokens in pages of 16         recorded for 8 rows of 4 pages
-//! words   token .. | position .. | slot .. | keys .. | top-k .. | seed .. | drawn position .. | starts | pages
+//! words   token, or -1 for the one drawn last .. | position .. | slot .. | keys .. | top-k .. | seed .. | drawn position .. | starts | pages
 //!         | temperature .. top-p .. min-p .., of 32 bits, two to a word
 //! ```
 
@@ -26,6 +27,7 @@ use genesis_kernel::runtime::{Device, bytes_of};
 use super::batch::slot;
 use super::row::{Draw, Draws, Row, halves, numbers, paired, wholes};
 use crate::error::{Error, Result};
+use crate::fuse::{Fused, fuse};
 use crate::graph::{Graph, graph};
 use crate::models::{Batch, CausalLm, KvCache, Pass};
 use crate::tensor::Tensor;
@@ -48,7 +50,7 @@ pub(super) enum Tokens<'a> {
     /// Which the host knows.
     Known(&'a [u32]),
     /// What the step before drew in the same rows.
-    Drawn(&'a Decoded),
+    Drawn,
 }
 
 /// A step that was launched.
@@ -56,10 +58,8 @@ pub(super) enum Tokens<'a> {
 pub(super) struct Decoded {
     /// `[N, C]`, the hidden state of each new token; the next step writes over it.
     pub(super) hidden: Tensor,
-    /// The token of each sequence, on the device, `[S]`; the next step writes over it.
+    /// A copy of the token of each sequence, `[S]`, on its way to the host.
     drawn: Tensor,
-    /// A copy of it on its way to the host.
-    copy: Tensor,
 }
 
 /// A step whose tokens nobody has read yet.
@@ -70,13 +70,15 @@ pub(super) struct Launched {
     /// The row of the first new token of each, then how many rows there are.
     pub(super) starts: Vec<usize>,
     pub(super) decoded: Decoded,
+    /// Whether it was launched before the tokens of the step before it were read.
+    pub(super) is_ahead: bool,
 }
 
 impl Launched {
-    /// The step of one new token of each sequence.
-    pub(super) fn of_one_each(arrivals: Vec<u64>, decoded: Decoded) -> Launched {
+    /// The step ahead of one new token of each sequence.
+    pub(super) fn ahead(arrivals: Vec<u64>, decoded: Decoded) -> Launched {
         let starts = (0..=arrivals.len()).collect();
-        Launched { arrivals, starts, decoded }
+        Launched { arrivals, starts, decoded, is_ahead: true }
     }
 
     /// The place of a sequence among those of the step.
@@ -95,8 +97,12 @@ impl Decoded {
     pub(super) fn of(given: Vec<Tensor>) -> Result<Decoded> {
         let [hidden, drawn] = <[Tensor; 2]>::try_from(given)
             .map_err(|_| Error::op("generate", "a step gives two tensors"))?;
-        let copy = drawn.to_device_non_blocking(Device::Cpu)?;
-        Ok(Decoded { hidden, drawn, copy })
+        // The next step writes over it.
+        let drawn = match drawn.device() {
+            Device::Cpu => drawn.copy()?,
+            Device::Cuda(_) => drawn.to_device_non_blocking(Device::Cpu)?,
+        };
+        Ok(Decoded { hidden, drawn })
     }
 
     /// The token of each row; -1 where its largest logit is infinite. Waits for the step, and not for those after
@@ -105,7 +111,7 @@ impl Decoded {
     /// # Errors
     /// If the device fails.
     pub(super) fn tokens(&self) -> Result<Vec<i64>> {
-        self.copy.to_vec::<i64>()
+        self.drawn.to_vec::<i64>()
     }
 }
 
@@ -133,10 +139,16 @@ impl Sizes {
         Sizes { rows: rows_of(sequences), pages: pages.max(1).next_power_of_two() }
     }
 
-    /// The sizes of so many words that go with so many tokens.
-    fn read(tokens: usize, words: usize) -> Sizes {
-        let shared = 1 + Sizes { rows: tokens, pages: 0 }.numbers();
-        Sizes { rows: tokens, pages: (words - shared) / tokens - LINES - 1 }
+    /// The sizes of a step that is told words of such a shape.
+    fn read(shape: &[usize]) -> Sizes {
+        let [rows, each] = [shape[0], shape[1]];
+        let others = Sizes { rows, pages: 0 };
+        Sizes { rows, pages: each - others.words().div_ceil(rows) }
+    }
+
+    /// The shape of the words: as many for each row.
+    fn shape(self) -> [usize; 2] {
+        [self.rows, self.words().div_ceil(self.rows)]
     }
 
     /// The first word of the page table.
@@ -160,11 +172,21 @@ pub(super) fn recorded(step: Step) -> Graph<(), Step> {
 }
 
 impl Decode {
-    /// Nothing is recorded yet.
-    pub(super) fn new(model: Arc<dyn CausalLm>, cache: Arc<KvCache>, device: Device) -> Decode {
+    /// Nothing is recorded yet. Steps leave the tokens that they draw in `last`.
+    pub(super) fn new(
+        model: Arc<dyn CausalLm>,
+        cache: Arc<KvCache>,
+        (last, device): (Tensor, Device),
+    ) -> Decode {
         let page_size = cache.page_size();
-        let step = move |(): &mut (), args: &[Tensor]| step(&*model, &cache, (&args[0], &args[1]));
-        Decode { graph: recorded(Box::new(step)), page_size, device }
+        // A row without a token, -1, goes on with any: it ends when the host sees it.
+        let next = fuse(|args| {
+            let [told, last] = args else { unreachable!("two lines are given") };
+            told.lt_scalar(0.0)?.where_(last, told)?.maximum_scalar(0.0)
+        });
+        let step =
+            move |(): &mut (), args: &[Tensor]| step(&*model, &cache, &args[0], (&next, &last));
+        Decode { graph: recorded(Box::new(step)).from_host(device), page_size, device }
     }
 
     /// Launches the step of the next token of each row; nothing is computed in rows of nobody. Nothing may be
@@ -181,23 +203,25 @@ impl Decode {
         let sizes = Sizes::of(rows.len(), rows.iter().flatten().map(used).max().unwrap_or(0));
         let known = match tokens {
             Tokens::Known(tokens) => tokens,
-            Tokens::Drawn(_) => &[],
+            Tokens::Drawn => &[],
         };
-        let words = packed(rows, known, sizes, self.page_size);
-        let words = sent(&words, self.device)?;
-        let tokens = match tokens {
-            Tokens::Known(_) => words.narrow(0, 0, sizes.rows)?,
-            // A step of prompts may have had more rows.
-            Tokens::Drawn(step) => step.drawn.narrow(0, 0, sizes.rows)?,
-        };
-        Decoded::of(self.graph.call(&mut (), &[&tokens, &words])?)
+        let words = self.words(&packed(rows, known, sizes, self.page_size), sizes)?;
+        Decoded::of(self.graph.call(&mut (), &[&words])?)
+    }
+
+    /// Words where the device copies them from.
+    fn words(&self, words: &[i64], sizes: Sizes) -> Result<Tensor> {
+        Tensor::filled_for(&sizes.shape(), (DType::I64, self.device), |bytes| {
+            let (told, rest) = bytes.split_at_mut(size_of_val(words));
+            told.copy_from_slice(bytes_of(words));
+            rest.fill(0);
+            Ok(())
+        })
     }
 
     /// Whether a step of so many sequences of so many pages is of sizes that none had before.
     pub(super) fn is_new(&self, sequences: usize, pages: usize) -> bool {
-        let sizes = Sizes::of(sequences, pages);
-        let shapes = [[sizes.rows], [sizes.words()]];
-        self.graph.is_new(&shapes.each_ref().map(|shape| (&shape[..], DType::I64)))
+        self.graph.is_new(&[(&Sizes::of(sequences, pages).shape(), DType::I64)])
     }
 
     /// Rehearses such a step, see [`compile_ahead`](genesis_kernel::compile_ahead).
@@ -206,24 +230,16 @@ impl Decode {
     /// As [`Decode::launch`].
     pub(super) fn rehearse(&mut self, sequences: usize, pages: usize) -> Result<()> {
         let sizes = Sizes::of(sequences, pages);
-        let words = sent(&packed(&[], &[], sizes, self.page_size), self.device)?;
-        self.graph.rehearse(&mut (), &[&words.narrow(0, 0, sizes.rows)?, &words])
+        let words = self.words(&packed(&[], &[], sizes, self.page_size), sizes)?;
+        self.graph.rehearse(&mut (), &[&words])
     }
-}
-
-/// Words on their way to a device, from pinned memory where it has any.
-pub(super) fn sent(words: &[i64], device: Device) -> Result<Tensor> {
-    Tensor::filled(&[words.len()], (DType::I64, device), |bytes| {
-        bytes.copy_from_slice(bytes_of(words));
-        Ok(())
-    })
 }
 
 /// What a step is told, line after line.
 fn packed(rows: &[Option<Row<'_>>], tokens: &[u32], sizes: Sizes, page_size: usize) -> Vec<i64> {
     let mut all = Vec::with_capacity(sizes.words());
     all.extend(tokens.iter().map(|&token| i64::from(token)));
-    all.resize(sizes.rows, 0);
+    all.resize(sizes.rows, -1);
     let mut line = |of: &dyn Fn(&Row<'_>) -> i64, none: i64| {
         let end = all.len() + sizes.rows;
         all.extend(rows.iter().map(|row| row.as_ref().map_or(none, of)));
@@ -248,14 +264,17 @@ fn packed(rows: &[Option<Row<'_>>], tokens: &[u32], sizes: Sizes, page_size: usi
     all
 }
 
-/// A step, from tokens and what goes with them to hidden states and the next tokens.
+/// A step, from what it is told to hidden states and the next tokens, which are in `last` then.
 fn step(
     model: &dyn CausalLm,
     cache: &KvCache,
-    (tokens, words): (&Tensor, &Tensor),
+    words: &Tensor,
+    (next, last): (&Fused, &Tensor),
 ) -> Result<Vec<Tensor>> {
-    let sizes = Sizes::read(tokens.numel(), words.numel());
+    let sizes = Sizes::read(words.shape());
     let Sizes { rows, pages } = sizes;
+    let words = &words.flatten(0, 1)?;
+    let last = last.narrow(0, 0, rows)?;
     let line = |index: usize| words.narrow(0, index * rows, rows);
     let batch = Batch {
         positions: line(1)?,
@@ -266,16 +285,15 @@ fn step(
         max_queries: 1,
         max_keys: pages * cache.page_size(),
     };
-    // A row without a token, -1, goes on with any: it ends when the host sees it.
-    let tokens = tokens.maximum_scalar(0.0)?; // [S]
+    let tokens = next.call(&[&line(0)?, &last])?; // [S]
     let hidden = model.hidden(&tokens, &Pass::Paged { batch: &batch, cache })?; // [S, C]
     let first = sizes.table() + rows * pages;
     let draws = Draws {
         numbers: halves(words, first, &[3, rows]),
         wholes: words.narrow(0, 4 * rows, 3 * rows)?.reshape(&[3, rows])?,
     };
-    let drawn = draws.pick(&model.logits(&hidden)?)?;
-    Ok(vec![hidden, drawn])
+    draws.pick_into(&model.logits(&hidden)?, &last)?;
+    Ok(vec![hidden, last])
 }
 
 impl std::fmt::Debug for Decode {
@@ -305,7 +323,7 @@ mod tests {
         for rows in [1, 2, 4, 8, 24] {
             for pages in [1, 2, 16] {
                 let sizes = Sizes { rows, pages };
-                assert_eq!(Sizes::read(rows, sizes.words()), sizes);
+                assert_eq!(Sizes::read(&sizes.shape()), sizes);
             }
         }
     }
@@ -318,7 +336,7 @@ mod tests {
         let sizes = Sizes::of(3, 2);
         let all = packed(&rows, &[9, 7, 3], sizes, 4);
         let expected: [&[i64]; 10] = [
-            &[9, 7, 3, 0],
+            &[9, 7, 3, -1],
             &[5, 0, 1, 0],
             &[9, -1, 25, -1],
             &[6, 0, 2, 0],

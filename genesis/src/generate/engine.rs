@@ -110,10 +110,10 @@ impl Engine {
         };
         let cache = Arc::new(KvCache::new(model.kv_shape(), pages, page_size, dtype, device)?);
         let on_device = options.on_device.unwrap_or(device != Device::Cpu);
-        let recorded = || RecordedSteps::new(&model, &cache, device);
+        let recorded = || RecordedSteps::new(&model, &cache, (device, options.max_sequences));
         let mut engine = Engine {
             picks_on_device: on_device,
-            recorded: on_device.then(recorded),
+            recorded: on_device.then(recorded).transpose()?,
             is_async: options.async_scheduling.unwrap_or(device != Device::Cpu)
                 && options.speculation.drafts() == 0,
             launched: None,
@@ -241,11 +241,12 @@ impl Engine {
             }
             events.append(&mut self.pending);
         }
+        no_grad(|| self.launch_next(&mut events));
         events
     }
 
     /// Plans a step; whether there is something to compute.
-    fn plan(&mut self, events: &mut Vec<Event>) -> bool {
+    pub(super) fn plan(&mut self, events: &mut Vec<Event>) -> bool {
         let waiting = self.scheduler.waiting.iter();
         let new = waiting.filter(|(_, sequence)| !sequence.started).map(|(&arrival, _)| arrival);
         let new: Vec<u64> = new.collect();

@@ -16,10 +16,10 @@
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::Device;
+use genesis_kernel::runtime::{Device, bytes_of};
 
 use super::batch::slot;
-use super::decode::{Decoded, Step, recorded, sent};
+use super::decode::{Decoded, Step, recorded, rows_of};
 use super::row::{Draw, Draws, halves, numbers, paired, wholes};
 use crate::error::Result;
 use crate::graph::Graph;
@@ -96,11 +96,20 @@ impl Sizes {
     }
 }
 
+/// The most rows that a step of so many sequences draws tokens in.
+pub(super) fn most_rows(sequences: usize) -> usize {
+    Sizes::of(0, sequences, 0).sequences.max(rows_of(sequences))
+}
+
 impl Mixed {
-    /// Nothing is recorded yet.
-    pub(super) fn new(model: Arc<dyn CausalLm>, cache: Arc<KvCache>, device: Device) -> Mixed {
+    /// Nothing is recorded yet. Steps leave the tokens that they draw in `last`.
+    pub(super) fn new(
+        model: Arc<dyn CausalLm>,
+        cache: Arc<KvCache>,
+        (last, device): (Tensor, Device),
+    ) -> Mixed {
         let page_size = cache.page_size();
-        let step = move |(): &mut (), args: &[Tensor]| step(&*model, &cache, args);
+        let step = move |(): &mut (), args: &[Tensor]| step(&*model, &cache, args, &last);
         Mixed { graph: recorded(Box::new(step)), page_size, device }
     }
 
@@ -131,7 +140,11 @@ impl Mixed {
 
     /// Rows, table and lines on the device, by one copy.
     fn args(&self, parts: &[Part<'_>], sizes: Sizes) -> Result<[Tensor; 3]> {
-        let words = sent(&packed(parts, sizes, self.page_size), self.device)?;
+        let words = packed(parts, sizes, self.page_size);
+        let words = Tensor::filled(&[words.len()], (DType::I64, self.device), |bytes| {
+            bytes.copy_from_slice(bytes_of(&words));
+            Ok(())
+        })?;
         let mut end = 0;
         let [rows, table, lines] = sizes.shapes().map(|shape| {
             let (start, count) = (end, product(&shape));
@@ -180,8 +193,14 @@ fn packed(parts: &[Part<'_>], sizes: Sizes, page_size: usize) -> Vec<i64> {
     all
 }
 
-/// A step, from new tokens and what goes with them to their hidden states and the next token of each sequence.
-fn step(model: &dyn CausalLm, cache: &KvCache, args: &[Tensor]) -> Result<Vec<Tensor>> {
+/// A step, from new tokens and what goes with them to their hidden states and the next token of each sequence, which is
+/// in `last` then.
+fn step(
+    model: &dyn CausalLm,
+    cache: &KvCache,
+    args: &[Tensor],
+    last: &Tensor,
+) -> Result<Vec<Tensor>> {
     let [rows, table, lines] = [&args[0], &args[1], &args[2]];
     let sequences = table.shape()[0];
     let sizes = Sizes { tokens: rows.shape()[1], sequences, pages: table.shape()[1] };
@@ -200,8 +219,9 @@ fn step(model: &dyn CausalLm, cache: &KvCache, args: &[Tensor]) -> Result<Vec<Te
         numbers: halves(lines, LINES * sequences, &[3, sequences]),
         wholes: lines.narrow(0, sequences, 3 * sequences)?.reshape(&[3, sequences])?,
     };
-    let last = hidden.index_select(0, &line(4)?)?; // [S, C]
-    let drawn = draws.pick(&model.logits(&last)?)?;
+    let drawn = last.narrow(0, 0, sequences)?;
+    let ends = hidden.index_select(0, &line(4)?)?; // [S, C]
+    draws.pick_into(&model.logits(&ends)?, &drawn)?;
     Ok(vec![hidden, drawn])
 }
 

@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use genesis_kernel::compile_ahead;
+use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::decode::{Decode, Decoded, Tokens};
-use super::mixed::{Mixed, Part, Sizes};
+use super::mixed::{Mixed, Part, Sizes, most_rows};
 use super::row::Row;
 use crate::error::{Error, Result, warn_once};
 use crate::models::{CausalLm, KvCache};
+use crate::tensor::Tensor;
 
 /// The recorded steps of a model and its cache.
 #[derive(Debug)]
@@ -23,18 +25,23 @@ pub(super) struct RecordedSteps {
 }
 
 impl RecordedSteps {
-    /// Nothing is recorded yet.
+    /// Nothing is recorded yet; steps have up to so many sequences.
+    ///
+    /// # Errors
+    /// If memory runs out.
     pub(super) fn new(
         model: &Arc<dyn CausalLm>,
         cache: &Arc<KvCache>,
-        device: Device,
-    ) -> RecordedSteps {
-        RecordedSteps {
-            decode: Decode::new(Arc::clone(model), Arc::clone(cache), device),
-            mixed: Mixed::new(Arc::clone(model), Arc::clone(cache), device),
+        (device, sequences): (Device, usize),
+    ) -> Result<RecordedSteps> {
+        // Both kinds of step draw into the same rows, so that either may follow on either.
+        let last = Tensor::zeros(&[most_rows(sequences)], (DType::I64, device))?;
+        Ok(RecordedSteps {
+            decode: Decode::new(Arc::clone(model), Arc::clone(cache), (last.clone(), device)),
+            mixed: Mixed::new(Arc::clone(model), Arc::clone(cache), (last, device)),
             page_size: cache.page_size(),
             device,
-        }
+        })
     }
 
     /// As [`Decode::launch`].

@@ -81,6 +81,14 @@ impl Draws {
 
     /// The token of each row, `[R]`, i64; -1 where the largest logit is infinite.
     pub(super) fn pick(&self, logits: &Tensor) -> Result<Tensor> {
+        let rows = logits.shape()[0];
+        let tokens = Tensor::uninitialized(&[rows], (DType::I64, logits.device()))?;
+        self.pick_into(logits, &tokens)?;
+        Ok(tokens)
+    }
+
+    /// The same, written to `tokens`.
+    pub(super) fn pick_into(&self, logits: &Tensor, tokens: &Tensor) -> Result<()> {
         let [temperature, top_p, min_p] = [0, 1, 2].map(|line| self.numbers.select(0, line));
         let [top_k, seed, position] = [0, 1, 2].map(|line| self.wholes.select(0, line));
         let settings = SampleTokens {
@@ -92,6 +100,6 @@ impl Draws {
             position: &position?,
             penalties: None,
         };
-        Ok(logits.sample_tokens(&settings)?.0)
+        logits.sample_tokens_into(&settings, tokens).map(drop)
     }
 }

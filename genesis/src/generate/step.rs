@@ -3,8 +3,10 @@
 //! A step is launched as a recorded graph and read afterwards. One with guesses, with prompts whose log-probabilities
 //! are asked for, or with very many tokens runs op by op, on rows of several sequences at a time.
 
+use std::collections::BTreeMap;
+
 use super::batch::{CachedModel, Piece};
-use super::decode::{Decoded, Launched, Tokens};
+use super::decode::{Launched, Tokens};
 use super::device;
 use super::engine::Engine;
 use super::job::{Job, Progress, groups, jobs, pick, score};
@@ -20,18 +22,15 @@ impl Engine {
     /// Computes the step that is planned, or reads the one that was launched.
     pub(super) fn compute(&mut self, events: &mut Vec<Event>) -> Result<()> {
         if let Some(step) = self.launched.take() {
-            self.stats.ahead_steps += 1;
+            self.stats.ahead_steps += u64::from(step.is_ahead);
             return self.finish(step, events);
         }
-        let running = self.scheduler.running.iter_mut();
-        let planned = running.filter(|(_, sequence)| sequence.planned > 0);
-        let (arrivals, mut sequences): (Vec<u64>, Vec<&mut Sequence>) = planned.unzip();
+        let (arrivals, mut sequences) = planned(&mut self.scheduler.running);
         let drafts = self.drafter.propose(&mut sequences)?;
         self.drafter.follow(&mut sequences)?;
         let mut jobs = jobs(sequences, drafts);
-        if let Some(decoded) = launch(&mut self.recorded, &jobs) {
-            let starts = starts(&jobs);
-            return self.finish(Launched { arrivals, starts, decoded }, events);
+        if let Some(step) = launch(&mut self.recorded, arrivals.clone(), &jobs) {
+            return self.finish(step, events);
         }
         let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
         let pick = if self.picks_on_device { device::pick } else { pick };
@@ -79,10 +78,21 @@ impl Engine {
     }
 }
 
+/// The sequences of the step that is planned, with their arrivals.
+pub(super) fn planned(running: &mut BTreeMap<u64, Sequence>) -> (Vec<u64>, Vec<&mut Sequence>) {
+    let planned = running.iter_mut().filter(|(_, sequence)| sequence.planned > 0);
+    planned.map(|(&arrival, sequence)| (arrival, sequence)).unzip()
+}
+
 /// Launches a step, unless the model can't be recorded: then it runs op by op from here on, and so does this step,
 /// which has an error of its own if that was not the reason.
-fn launch(recorded: &mut Option<RecordedSteps>, jobs: &[Job<'_>]) -> Option<Decoded> {
-    let is_few = starts(jobs).last().is_some_and(|&rows| rows <= MOST_TOKENS);
+pub(super) fn launch(
+    recorded: &mut Option<RecordedSteps>,
+    arrivals: Vec<u64>,
+    jobs: &[Job<'_>],
+) -> Option<Launched> {
+    let starts = starts(jobs);
+    let is_few = starts.last().is_some_and(|&rows| rows <= MOST_TOKENS);
     let is_one_each = jobs.iter().all(Job::is_one_token);
     let steps =
         recorded.as_mut().filter(|_| (is_few || is_one_each) && jobs.iter().all(Job::is_plain))?;
@@ -96,7 +106,7 @@ fn launch(recorded: &mut Option<RecordedSteps>, jobs: &[Job<'_>]) -> Option<Deco
         steps.mixed(&parts)
     };
     match launched {
-        Ok(decoded) => Some(decoded),
+        Ok(decoded) => Some(Launched { arrivals, starts, decoded, is_ahead: false }),
         Err(error) => {
             give_up(recorded, &error);
             None

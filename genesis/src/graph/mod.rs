@@ -70,8 +70,8 @@ where
 {
     let (buckets, pool) = (Vec::new(), MemoryPool::new());
     let (warm_up, most, calls) = (WARM_UP, usize::MAX, 0);
-    let (compares, lends, state) = (false, false, PhantomData);
-    Graph { step, buckets, compares, lends, warm_up, most, calls, state, pool }
+    let (compares, lends, device, state) = (false, false, None, PhantomData);
+    Graph { step, buckets, compares, lends, warm_up, most, device, calls, state, pool }
 }
 
 /// A step made by [`graph()`].
@@ -84,6 +84,8 @@ pub struct Graph<S, F> {
     warm_up: usize,
     /// The most recordings that are kept.
     most: usize,
+    /// The device that arguments of the host are for.
+    device: Option<Device>,
     /// Calls so far.
     calls: u64,
     state: PhantomData<fn(&mut S)>,
@@ -153,6 +155,13 @@ impl<S, F> Graph<S, F> {
         self
     }
 
+    /// Has arguments come from memory of the host to a device: a replay copies them to where it reads them, which spares
+    /// a launch for each.
+    pub(crate) fn from_host(mut self, device: Device) -> Graph<S, F> {
+        self.device = Some(device);
+        self
+    }
+
     /// Whether no call had arguments of such shapes and dtypes.
     pub(crate) fn is_new(&self, args: &[(&[usize], DType)]) -> bool {
         !self.buckets.iter().any(|bucket| bucket.is_of(args.iter().copied()))
@@ -213,9 +222,10 @@ where
     }
 
     fn bucket(&mut self, args: &[&Tensor]) -> Result<usize> {
-        let device = args.first().map_or_else(Device::default, |t| t.device());
-        if let Some(other) = args.iter().find(|t| t.device() != device) {
-            let message = format!("arguments are on {device} and {}", other.device());
+        let first = args.first().map_or_else(Device::default, |t| t.device());
+        let device = self.device.unwrap_or(first);
+        if let Some(other) = args.iter().find(|t| t.device() != first) {
+            let message = format!("arguments are on {first} and {}", other.device());
             return Err(Error::op("graph", message));
         }
         if args.iter().any(|t| t.requires_grad()) {
@@ -256,7 +266,9 @@ where
         args: &[&Tensor],
     ) -> Result<Vec<Tensor>> {
         let cells = self.cells(bucket)?;
-        let own: Vec<Tensor> = args.iter().map(|t| t.detach()).collect();
+        let device = self.buckets[bucket].device;
+        let own = args.iter().map(|t| t.detach().to_device_non_blocking(device));
+        let own = own.collect::<Result<Vec<Tensor>>>()?;
         let start = default_generator().state();
         Ok(capture::run(mode, Some(&cells), start, || (self.step)(state, &own))?.1)
     }
@@ -274,9 +286,10 @@ where
     /// Records the step; gives the values of its first replay.
     fn capture(&mut self, bucket: usize, state: &mut S, args: &[&Tensor]) -> Result<Vec<u64>> {
         let cells = self.cells(bucket)?;
-        let copy = |t: &&Tensor| Tensor::empty(t.shape(), (t.dtype(), t.device()));
+        let device = self.buckets[bucket].device;
+        let copy = |t: &&Tensor| Tensor::empty(t.shape(), (t.dtype(), device));
         let inputs = args.iter().map(copy).collect::<Result<Vec<_>>>()?;
-        let stream = self.buckets[bucket].device.stream();
+        let stream = device.stream();
         // The launches of the step have made what they keep; nothing may be waited for from here on.
         stream.synchronize()?;
         let start = default_generator().state();
@@ -312,7 +325,10 @@ where
                 capture::write(&cells, values)?;
             }
             for (own, given) in capture.inputs.iter().zip(args) {
-                own.copy_(&given.detach())?;
+                match given.device() == own.device() {
+                    true => own.copy_(&given.detach())?,
+                    false => own.receive(given)?,
+                }
             }
             // SAFETY: the capture holds every storage that its work uses, and only this replays it.
             unsafe { capture.graph.launch()? };

@@ -15,7 +15,7 @@ use super::state::{self, LoadReport, Saved};
 use super::summary::{self, Summary, SummaryRow, Walked};
 use super::training::Training;
 use super::weight::Weight;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::parameter::{Buffer, Parameter};
 use crate::tensor::Tensor;
 
@@ -277,7 +277,9 @@ fn convert<M: Module + ?Sized>(
     f: &dyn Fn(&Tensor) -> Result<Tensor>,
 ) -> Result<()> {
     let mut old: Vec<(Tensor, bool)> = Vec::new();
+    let mut seen_by_walk = 0_usize;
     Visitor::walk(module.as_module(), &mut |_, seen| {
+        seen_by_walk += usize::from(matches!(seen, Seen::Parameter(_) | Seen::Buffer(_)));
         let (tensor, trained) = match seen {
             Seen::Parameter(parameter) => (parameter.tensor(), true),
             Seen::Buffer(buffer) if tables || buffer.is_persistent() => (buffer.tensor(), false),
@@ -287,6 +289,14 @@ fn convert<M: Module + ?Sized>(
             old.push((tensor.clone(), trained));
         }
     });
+    let mut within_reach = 0_usize;
+    module.visit_mut(&mut VisitorMut::new(&mut |_, seen| {
+        within_reach += usize::from(!matches!(seen, SeenMut::Weight(_))); // a weight is shown again as what it is
+    }));
+    if within_reach != seen_by_walk {
+        let message = "others hold a part of the module too, as a `SharedModel` says: convert it before it is shared";
+        return Err(Error::op("Module", message));
+    }
     let mut new: Vec<(Tensor, Tensor)> = Vec::new();
     for (old, trained) in old {
         let tensor = if trained { converted(&old, f)? } else { f(&old)? };

@@ -258,6 +258,17 @@ impl Tensor {
         at: impl Into<Creation>,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Tensor> {
+        let at = at.into();
+        Tensor::filled_for(shape, at, fill)?.to_device_non_blocking(at.device)
+    }
+
+    /// The same still on the host, on its way to the device.
+    #[track_caller]
+    pub(crate) fn filled_for(
+        shape: &[usize],
+        at: impl Into<Creation>,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
         let layout = dense("filled", shape)?;
         let bytes = checked_bytes("filled", &layout, dtype)?;
@@ -269,7 +280,7 @@ impl Tensor {
         let storage = memory::made_at(Location::caller(), make)?.into();
         let host = Tensor::plain(storage, layout, dtype);
         fill(&mut host.bytes_mut())?;
-        host.to_device_non_blocking(device)
+        Ok(host)
     }
 
     /// A tensor of these values, rounded or wrapped to the dtype.

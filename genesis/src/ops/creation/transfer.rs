@@ -60,6 +60,15 @@ impl Tensor {
         apply(Move { from: self.device(), to: device, wait }, &[self])
     }
 
+    /// Copies all of another dense tensor of the same shape and dtype here, from another device; nobody waits where its
+    /// memory is pinned.
+    pub(crate) fn receive(&self, source: &Tensor) -> Result<()> {
+        let source = source.detach().packed()?;
+        self.storage().buffer().copy_from_later(source.storage().buffer())?;
+        self.storage().bump_version();
+        Ok(())
+    }
+
     /// A copy in pinned host memory; the tensor itself where it is pinned.
     ///
     /// # Errors

@@ -96,6 +96,21 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn sample_tokens(&self, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)> {
+        let token = Tensor::uninitialized(
+            &self.shape()[..self.rank().min(1)],
+            (DType::I64, self.device()),
+        )?;
+        let logprob = self.sample_tokens_into(settings, &token)?;
+        Ok((token, logprob))
+    }
+
+    /// [`Tensor::sample_tokens`] with the tokens written to memory of the caller's, `[R]` of i64; gives the logarithms.
+    #[track_caller]
+    pub(crate) fn sample_tokens_into(
+        &self,
+        settings: &SampleTokens<'_>,
+        token: &Tensor,
+    ) -> Result<Tensor> {
         let &[_, n] = self.shape() else {
             return Err(Error::op(NAME, format!("needs logits [R, V], got {:?}", self.shape())));
         };
@@ -105,7 +120,7 @@ impl Tensor {
         if n == 0 || n >= 1 << 24 {
             return Err(Error::op(NAME, format!("{n} tokens are not 1 to 2^24 - 1")));
         }
-        no_grad(|| draw(&self.detach(), settings))
+        no_grad(|| draw(&self.detach(), settings, token))
     }
 }
 
@@ -129,7 +144,8 @@ fn counts(logits: &Tensor, name: &str, t: &Tensor) -> Result<Tensor> {
     Ok(t.detach())
 }
 
-fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)> {
+/// Draws into `token`; gives the logarithms of probabilities.
+fn draw(logits: &Tensor, settings: &SampleTokens<'_>, token: &Tensor) -> Result<Tensor> {
     let (rows, n, on) = (logits.shape()[0], logits.shape()[1], logits.device());
     let number = |name, t| line(logits, name, t, DType::F32);
     let whole = |name, t| line(logits, name, t, DType::I64);
@@ -151,10 +167,9 @@ fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)
         let prompt = counts(logits, "prompt", penalties.prompt)?;
         seen = Some([prompt, counts(logits, "output", penalties.output)?]);
     }
-    let token = Tensor::uninitialized(&[rows], (DType::I64, on))?;
     let logprob = Tensor::uninitialized(&[rows], (DType::F32, on))?;
     if rows == 0 {
-        return Ok((token, logprob));
+        return Ok(logprob);
     }
     let is_penalized = seen.is_some();
     let none = || Tensor::uninitialized(&[0, 0], (DType::I32, on));
@@ -173,7 +188,7 @@ fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)
     let [top_k, seed, position] = wholes.each_ref().map(|t| launch::view_of(t, false));
     let views = [logits, &prompt, &output].map(|t| launch::view_of(t, false));
     let [work, listed] = [&work, &listed].map(|t| launch::view_of(t, true));
-    let results = [launch::view_of(&token, true), launch::view_of(&logprob, true)];
+    let results = [launch::view_of(token, true), launch::view_of(&logprob, true)];
     let numbers = [0, 1, 2, 3, 4, 5].map(of);
     let [temperature, top_p, _, repetition, presence, frequency] = numbers;
     let own = [temperature, top_p, repetition, presence, frequency, top_k, work];
@@ -190,5 +205,5 @@ fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)
     let consts = [cols, each, keys, lanes, bins, penalty];
     run(&device::sample_weights::KERNEL, &consts, &[&all[..], &results].concat())?;
     run(&device::sample_filtered::KERNEL, &consts, &[&all[..], &[listed], &results].concat())?;
-    Ok((token, logprob))
+    Ok(logprob)
 }

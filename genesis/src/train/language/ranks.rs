@@ -4,8 +4,6 @@
 //! number of learned tokens are the same on all. A step takes `accumulate` batches of each rank that takes others; its
 //! gradients are those of one rank that takes them all. The first rank writes what a run writes.
 
-use std::sync::Arc;
-
 use genesis_kernel::ir::DType;
 
 use super::batch::Sharing;
@@ -18,32 +16,17 @@ use crate::distributed::{
     DdpOptions, DistributedDataParallel, Parallel, ProcessGroup, ReduceOp, Sharding, sum_gradients,
 };
 use crate::error::{Error, Result};
-use crate::models::{CausalLm, Stage, TensorParallel};
-use crate::nn::{Cut, Module, Parameter, Visitor, VisitorMut, handles};
+use crate::models::{CausalLm, SharedModel, Stage, TensorParallel};
+use crate::nn::{Cut, Parameter, handles};
 use crate::optim::total_norm;
 use crate::tensor::Tensor;
-
-/// The model that all ranks train.
-struct Shared(Arc<dyn CausalLm>);
-
-impl Module for Shared {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        self.0.visit(visitor);
-    }
-
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-
-    fn as_module(&self) -> &dyn Module {
-        self.0.as_module()
-    }
-}
 
 /// The ranks of a run.
 pub(super) struct Ranks {
     pub(super) mesh: Mesh,
     pub(super) stages: Option<Stages>,
     /// None where parameters are in parts, whose gradients are reduced in the backward, or nobody shares the batches.
-    reducer: Option<DistributedDataParallel<Shared>>,
+    reducer: Option<DistributedDataParallel<SharedModel>>,
     /// Over how many ranks gradients come as means.
     averaged: usize,
     _hooks: Vec<HookHandle>,
@@ -72,7 +55,7 @@ impl Ranks {
             Some(group) if mesh.shards.is_none() => {
                 // The same learned tokens count on all ranks: no buffer changes in training.
                 let options = DdpOptions { broadcast_buffers: false, ..DdpOptions::default() };
-                let shared = Shared(start.model.clone());
+                let shared = SharedModel(start.model.clone());
                 Some(DistributedDataParallel::new(shared, group, options)?)
             }
             _ => None,
