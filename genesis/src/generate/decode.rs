@@ -14,8 +14,8 @@
 //!
 //! ```text
 //! 5 sequences of up to 40 tokens in pages of 16         recorded for 8 rows of 4 pages
-//! words   token, or -1 for the one drawn last .. | position .. | slot .. | keys .. | top-k .. | seed .. | drawn position .. | starts | pages
-//!         | temperature .. top-p .. min-p .., of 32 bits, two to a word
+//! words   token .. | position .. | slot .. | keys .. | top-k .. | seed .. | drawn position .. | starts | pages
+//!         | temperature .. top-p .. min-p .., of 32 bits, two to a word; the token -1 is the one drawn last
 //! ```
 
 use std::ops::Range;
