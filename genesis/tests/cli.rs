@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// Where every run of the command keeps compiled kernels, so that each is compiled once.
+const KERNELS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels");
+
 /// The command, on the CPU and with no file of the user's.
 fn genesis(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_genesis"));
-    command.args(args).env("GENESIS_DEVICE", "cpu").env("GENESIS_CACHE_DIR", "");
+    command.args(args).env("GENESIS_DEVICE", "cpu").env("GENESIS_CACHE_DIR", KERNELS);
     command.stdin(Stdio::null());
     command
 }

@@ -31,8 +31,8 @@ struct Launch {
     ranks: usize,
     test: &'static str,
     variables: Vec<(&'static str, String)>,
-    /// Where compiled kernels are kept, if not in a folder of these ranks alone.
-    cache: Option<PathBuf>,
+    /// The folder that the ranks share, if not one of these ranks alone.
+    folder: Option<PathBuf>,
     launcher: Launcher,
     /// Whether ranks have a GPU where the machine has none.
     has_gpu: bool,
@@ -67,7 +67,7 @@ impl Launcher {
 impl Launch {
     fn new(ranks: usize, test: &'static str) -> Launch {
         let (variables, launcher) = (Vec::new(), Launcher::Torchrun);
-        Launch { ranks, test, variables, cache: None, launcher, has_gpu: true }
+        Launch { ranks, test, variables, folder: None, launcher, has_gpu: true }
     }
 
     fn with(mut self, name: &'static str, value: &str) -> Launch {
@@ -108,8 +108,9 @@ impl Launch {
                     // NCCL itself takes seconds to start, and so does a rank on a busy machine.
                     command.env(common::SLOWER, "8");
                 }
-                let cache = self.cache.clone().unwrap_or_else(|| folder.path().join("cache"));
-                command.env("GENESIS_CACHE_DIR", cache);
+                let shared = self.folder.clone().unwrap_or_else(|| folder.path().join("shared"));
+                command.env(common::FOLDER, shared);
+                command.env("GENESIS_CACHE_DIR", crate::kernel_cache::folder());
                 command.env("GENESIS_NUM_THREADS", "1");
                 let values = [rank, self.ranks, rank, self.ranks];
                 for (name, value) in self.launcher.names().into_iter().zip(values) {
@@ -350,7 +351,7 @@ fn batch_norm_over_all_ranks() -> anyhow::Result<()> {
 fn checkpoints_in_parts() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let launch =
-        |ranks, test| Launch { cache: Some(folder.path().into()), ..Launch::new(ranks, test) };
+        |ranks, test| Launch { folder: Some(folder.path().into()), ..Launch::new(ranks, test) };
     launch(4, "stages::save").pass()?;
     // Read by as many ranks, by more of them a part, and by one.
     launch(4, "stages::load").pass()?;
@@ -376,7 +377,7 @@ fn every_mesh_trains_as_one_rank() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     for ranks in [2, 4, 8] {
         let launch = Launch::new(ranks, "parallel::meshes");
-        Launch { cache: Some(folder.path().into()), has_gpu: false, ..launch }.pass()?;
+        Launch { folder: Some(folder.path().into()), has_gpu: false, ..launch }.pass()?;
     }
     Ok(())
 }

@@ -61,6 +61,7 @@ mod grid_wait;
 mod growth;
 /// Matrix products for an sm_90a GPU through the assembler.
 mod hopper;
+mod kernel_cache;
 /// The eight kernels of the language on every device.
 mod language;
 /// Which modules use which, and that none do so in circles.

@@ -40,7 +40,7 @@ fn command(machine: &str, filters: &[&str]) -> anyhow::Result<(TempDir, Command)
     let mut command = Command::new(std::env::current_exe()?);
     command.args(filters).args(["--exact", "--nocapture", "--test-threads=2"]);
     command.env("LD_LIBRARY_PATH", folder.path()).env("VIRTUAL_GPU", machine);
-    command.env("GENESIS_CACHE_DIR", folder.path().join("cache"));
+    command.env("GENESIS_CACHE_DIR", crate::kernel_cache::folder());
     Ok((folder, command))
 }
 

@@ -186,7 +186,7 @@ impl Decode {
         });
         let step =
             move |(): &mut (), args: &[Tensor]| step(&*model, &cache, &args[0], (&next, &last));
-        Decode { graph: recorded(Box::new(step)).from_host(device), page_size, device }
+        Decode { graph: recorded(Box::new(step)).fed_by_host(device), page_size, device }
     }
 
     /// Launches the step of the next token of each row; nothing is computed in rows of nobody. Nothing may be

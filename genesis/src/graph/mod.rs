@@ -157,7 +157,7 @@ impl<S, F> Graph<S, F> {
 
     /// Has arguments come from memory of the host to a device: a replay copies them to where it reads them, which spares
     /// a launch for each.
-    pub(crate) fn from_host(mut self, device: Device) -> Graph<S, F> {
+    pub(crate) fn fed_by_host(mut self, device: Device) -> Graph<S, F> {
         self.device = Some(device);
         self
     }

@@ -1,5 +1,6 @@
 //! What tests of ranks share.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use genesis::distributed::{ProcessGroup, World, init_world};
@@ -8,6 +9,13 @@ use genesis::{DType, Device, Result, Tensor, manual_seed};
 
 /// The variable that says how many times as long ranks wait as they would on an idle machine.
 pub(super) const SLOWER: &str = "GENESIS_TEST_SLOWER";
+
+/// The variable that names a folder which all ranks share.
+pub(super) const FOLDER: &str = "GENESIS_TEST_FOLDER";
+
+pub(super) fn shared_folder() -> PathBuf {
+    PathBuf::from(std::env::var(FOLDER).expect("the starter sets it"))
+}
 
 /// The group, with a timeout that a test can wait for.
 pub(super) fn group(seconds: u64) -> Result<ProcessGroup> {

@@ -10,7 +10,7 @@ use genesis::train::language::{
     Event, LayerKeeps, OptimizerKind, Options, Outcome, Session, Start, run,
 };
 
-use super::common::group_of;
+use super::common::{group_of, shared_folder};
 use crate::lm_training::{Workplace, written};
 
 /// What ranks train on.
@@ -49,7 +49,7 @@ fn training() -> Result<()> {
         store.set("files", place.path("").display().to_string().as_bytes())?;
     }
     let files = PathBuf::from(String::from_utf8(store.get("files")?)?);
-    let shared = PathBuf::from(std::env::var("GENESIS_CACHE_DIR")?);
+    let shared = shared_folder();
     let options = |out: Option<&str>, accumulate| Options {
         model: files.join("config.json").display().to_string(),
         tokenizer: Some(files.join("tokenizer")),

@@ -11,7 +11,7 @@ use genesis::train::language::{Event, Options, Outcome, Precision, Session, Star
 use genesis::{Device, Tensor};
 use serde_json::json;
 
-use super::common::group_of;
+use super::common::{group_of, shared_folder};
 use super::ranks::every_collective;
 use crate::lm_training::Workplace;
 
@@ -259,7 +259,7 @@ fn weights(out: &Path) -> Result<Vec<(String, Vec<f32>)>> {
 
 /// A run whose ranks share the model in another way each time that it goes on.
 fn going_on(group: &ProcessGroup, place: &Place) -> Result<()> {
-    let shared = PathBuf::from(std::env::var("GENESIS_CACHE_DIR")?);
+    let shared = shared_folder();
     let options = |out: &str, change: Change| {
         let mut options = place.options(1);
         change(&mut options);

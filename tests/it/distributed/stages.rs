@@ -15,7 +15,7 @@ use genesis::ops::Attention;
 use genesis::optim::Optimizer;
 use genesis::{DType, Device, Result, Tensor, manual_seed};
 
-use super::common::{adamw, close, grad, group, numbers, read};
+use super::common::{adamw, close, grad, group, numbers, read, shared_folder};
 
 #[test]
 #[ignore = "ranks, which `distributed::attention_around_the_ranks` starts"]
@@ -157,7 +157,7 @@ impl Layer for Net {
 }
 
 fn folder() -> PathBuf {
-    PathBuf::from(std::env::var("GENESIS_CACHE_DIR").expect("the starter sets it")).join("saved")
+    shared_folder().join("saved")
 }
 
 #[test]
