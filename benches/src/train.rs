@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use genesis::amp::{Autocast, autocast};
-use genesis::distributed::{DistributedDataParallel, ProcessGroup, World, init_world};
+use genesis::distributed::{DistributedDataParallel, ProcessGroup, World, init, init_world};
 use genesis::memory::{max_memory_allocated, reset_peak_memory_stats};
 use genesis::models::{CausalLm, LoadOptions, Pass, SharedModel, initialize};
 use genesis::ops::Reduction;
@@ -288,8 +288,10 @@ fn group_of(ranks: usize, device: Device) -> anyhow::Result<ProcessGroup> {
     let mut world = World::from_env()?;
     let found = world.size;
     anyhow::ensure!(found == ranks, "{found} ranks were started: `genesis run -n {ranks} ..`");
+    if world.launcher.is_some() && device.is_cuda() {
+        return Ok(init()?);
+    }
     world.launcher.get_or_insert("genesis bench");
-    let device = if device.is_cuda() { Device::Cuda(world.local_rank as u32) } else { device };
     Ok(init_world(world, device)?)
 }
 

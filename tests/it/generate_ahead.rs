@@ -233,14 +233,18 @@ fn a_step_that_nobody_awaits_is_in_nobodys_way() -> Result<()> {
 /// A model that fails once, in a step of one token a sequence, and whose logits are another times as large.
 struct Odd {
     model: Arc<dyn CausalLm>,
+    /// Steps of one token a sequence.
     calls: AtomicUsize,
+    /// All steps.
+    steps: AtomicUsize,
     fails_at: usize,
     scale: f64,
 }
 
 impl Odd {
     fn around(model: &Arc<dyn CausalLm>, fails_at: usize, scale: f64) -> Arc<dyn CausalLm> {
-        Arc::new(Odd { model: Arc::clone(model), calls: AtomicUsize::new(0), fails_at, scale })
+        let [calls, steps] = [0; 2].map(AtomicUsize::new);
+        Arc::new(Odd { model: Arc::clone(model), calls, steps, fails_at, scale })
     }
 }
 
@@ -270,6 +274,7 @@ impl CausalLm for Odd {
     }
 
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> genesis::Result<Tensor> {
+        self.steps.fetch_add(1, Ordering::Relaxed);
         let is_counted = matches!(pass, Pass::Paged { batch, .. } if batch.max_queries == 1);
         if is_counted && self.calls.fetch_add(1, Ordering::Relaxed) == self.fails_at {
             return Err(Error::op("odd", "it fails"));
@@ -280,6 +285,23 @@ impl CausalLm for Odd {
     fn logits(&self, hidden: &Tensor) -> genesis::Result<Tensor> {
         self.model.logits(hidden)?.mul_scalar(self.scale)
     }
+}
+
+#[test]
+fn the_next_step_is_launched_before_anybody_is_told_of_the_last() -> Result<()> {
+    let model = model("llama_tied", Device::Cpu)?;
+    // The second chunk of the prompt is launched by the call that gives what came of the first.
+    for (way, expected) in [(options(), 2), (waiting(), 1)] {
+        let [calls, steps] = [0; 2].map(AtomicUsize::new);
+        let model = Arc::clone(&model);
+        let odd = Arc::new(Odd { model, calls, steps, fails_at: usize::MAX, scale: 1.0 });
+        let model: Arc<dyn CausalLm> = odd.clone();
+        let mut engine = engine(&model, EngineOptions { chunk: Some(3), ..way })?;
+        engine.submit(Request { prompt: vec![5; 7], max_tokens: 2, ..Request::default() })?;
+        engine.step();
+        assert_eq!(odd.steps.load(Ordering::Relaxed), expected);
+    }
+    Ok(())
 }
 
 #[test]

@@ -60,9 +60,8 @@ impl Engine {
     /// Launches the step that follows from what is known now, so that the device computes it while the caller tells of
     /// the last one. Whoever comes meanwhile is in the step after it.
     pub(super) fn launch_next(&mut self, events: &mut Vec<Event>) {
-        let has_next = !(self.scheduler.running.is_empty() && self.scheduler.waiting.is_empty());
         let may_launch = self.is_async && self.recorded.is_some() && self.launched.is_none();
-        if may_launch && has_next && self.plan(events) {
+        if may_launch && self.plan(events) {
             let (arrivals, sequences) = planned(&mut self.scheduler.running);
             // Nothing is guessed where steps are asynchronous.
             let drafts = vec![Vec::new(); sequences.len()];

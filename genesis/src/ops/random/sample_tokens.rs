@@ -96,10 +96,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn sample_tokens(&self, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)> {
-        let token = Tensor::uninitialized(
-            &self.shape()[..self.rank().min(1)],
-            (DType::I64, self.device()),
-        )?;
+        let rows = self.shape().first().copied().unwrap_or(0);
+        let token = Tensor::uninitialized(&[rows], (DType::I64, self.device()))?;
         let logprob = self.sample_tokens_into(settings, &token)?;
         Ok((token, logprob))
     }
