@@ -190,15 +190,22 @@ pub(super) enum Conflict {
 /// looked at, not 16.
 const GRANULE: usize = 4;
 
-/// One granule, or one byte of a granule that is in parts.
+/// Some bytes side by side.
 #[derive(Clone, Debug, Default)]
-struct Cell {
+struct Granule {
     /// The run that it was touched in; what earlier ones did is over.
     run: u32,
-    /// Whether the bytes of the granule have cells of their own, which count instead.
+    /// What is known of all of it, unless it is in parts.
+    whole: Cell,
+    /// Whether its bytes have cells of their own, which count instead.
     in_parts: bool,
     /// The number of those among all parts, from 1; 0 where there are none yet.
     parts: u32,
+}
+
+/// What is known of a granule, or of a byte of one that is in parts.
+#[derive(Clone, Debug, Default)]
+struct Cell {
     write: Option<Access>,
     /// The reads since, one or two of an agent: mostly there is only the first, which needs no allocation.
     first_read: Option<Access>,
@@ -208,7 +215,7 @@ struct Cell {
 /// The bytes of a memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shadow {
-    granules: Vec<Cell>,
+    granules: Vec<Granule>,
     /// The bytes of granules of which some access took a part.
     parts: Vec<[Cell; GRANULE]>,
     bytes: usize,
@@ -222,7 +229,7 @@ pub(super) type At = (usize, Conflict);
 
 impl Shadow {
     pub(super) fn new(bytes: usize, starts_written: bool) -> Shadow {
-        let granules = vec![Cell::default(); bytes.div_ceil(GRANULE)];
+        let granules = vec![Granule::default(); bytes.div_ceil(GRANULE)];
         Shadow { granules, parts: Vec::new(), bytes, starts_written, run: 0 }
     }
 
@@ -249,13 +256,13 @@ impl Shadow {
             if granule.run != self.run {
                 granule.run = self.run;
                 granule.in_parts = false;
-                granule.forget();
+                granule.whole.forget();
             }
             if part == own && !granule.in_parts {
-                see(granule).map_err(|conflict| (first, conflict))?;
+                see(&mut granule.whole).map_err(|conflict| (first, conflict))?;
                 continue;
             }
-            let parts = parted(granule, &mut self.parts);
+            let parts = granule.split(&mut self.parts);
             for byte in part.clone() {
                 see(&mut parts[byte - first]).map_err(|conflict| (byte, conflict))?;
             }
@@ -314,18 +321,29 @@ impl Shadow {
     }
 }
 
-/// The bytes of a granule, which start as what is known of all of it.
-fn parted<'p>(granule: &mut Cell, all: &'p mut Vec<[Cell; GRANULE]>) -> &'p mut [Cell; GRANULE] {
-    if granule.parts == 0 {
-        all.push(Default::default());
-        granule.parts = all.len() as u32;
+impl Granule {
+    /// Its bytes, which start as what is known of all of it.
+    fn split<'p>(&mut self, all: &'p mut Vec<[Cell; GRANULE]>) -> &'p mut [Cell; GRANULE] {
+        if self.parts == 0 {
+            all.push(Default::default());
+            self.parts = all.len() as u32;
+        }
+        let parts = &mut all[self.parts as usize - 1];
+        if !self.in_parts {
+            self.in_parts = true;
+            parts.iter_mut().for_each(|part| part.clone_from(&self.whole));
+        }
+        parts
     }
-    let parts = &mut all[granule.parts as usize - 1];
-    if !granule.in_parts {
-        granule.in_parts = true;
-        parts.iter_mut().for_each(|part| part.know_as(granule));
+
+    /// It is whole again where the same is known of all its bytes: somebody wrote all of them.
+    fn join(&mut self, parts: &[Cell; GRANULE]) {
+        let is_new = |part: &Cell| part.first_read.is_none() && part.more_reads.is_empty();
+        if parts.iter().all(|part| is_new(part) && part.write == parts[0].write) {
+            self.in_parts = false;
+            self.whole.clone_from(&parts[0]);
+        }
     }
-    parts
 }
 
 impl Cell {
@@ -333,21 +351,6 @@ impl Cell {
     fn forget(&mut self) {
         (self.write, self.first_read) = (None, None);
         self.more_reads.clear();
-    }
-
-    /// Knows of accesses what another cell knows.
-    fn know_as(&mut self, other: &Cell) {
-        (self.write, self.first_read) = (other.write, other.first_read);
-        self.more_reads.clone_from(&other.more_reads);
-    }
-
-    /// A granule is whole again where the same is known of all its bytes: somebody wrote all of them.
-    fn join(&mut self, parts: &[Cell; GRANULE]) {
-        let is_new = |part: &Cell| part.first_read.is_none() && part.more_reads.is_empty();
-        if parts.iter().all(|part| is_new(part) && part.write == parts[0].write) {
-            self.in_parts = false;
-            self.know_as(&parts[0]);
-        }
     }
 
     /// An agent's read takes the place of one of its last.
