@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use genesis::Device;
+use genesis::distributed::World;
 use genesis::memory::memory_allocated;
 use serde_json::{Value, json};
 
@@ -106,7 +107,9 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
     if cases.is_empty() {
         anyhow::bail!("no case matches; see `bench --list`");
     }
-    let mut report = Report::new(options.out.as_deref(), options.json)?;
+    // Ranks time one step together: the first keeps its row.
+    let keeps = World::from_env()?.rank == 0;
+    let mut report = Report::new(options.out.as_deref().filter(|_| keeps), options.json)?;
     if options.sweeps() {
         report = report.of_sweep(known(options)?);
     }

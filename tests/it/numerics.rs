@@ -2,7 +2,7 @@
 //! the answers are PyTorch's.
 
 use genesis::ops::info::{Family, all};
-use genesis::ops::{Conv, Index, ScatterReduce};
+use genesis::ops::{Conv, GridPadding, GridSample, Index, ScatterReduce};
 use genesis::{DType, Device, Result, Tensor};
 
 use crate::gpu::devices;
@@ -208,6 +208,32 @@ fn nan_stays_and_zeros_keep_their_sign() -> Result<()> {
 fn the_angle_of_the_origin_has_no_slope() -> Result<()> {
     let grads = slopes([&[0.0, 1.0], &[0.0, 1.0]], |x| x[0].atan2(&x[1]))?;
     assert_eq!(grads, [[0.0, 0.5], [0.0, -0.5]]);
+    // Not the origin, though the square is 0: the slope is that of a quotient by it.
+    let grads = slopes([&[0.0], &[1e-39]], |x| x[0].atan2(&x[1]))?;
+    assert_eq!(grads[0], [f64::INFINITY]);
+    Ok(())
+}
+
+#[test]
+fn the_power_of_minus_one_half_has_the_slope_of_a_power() -> Result<()> {
+    let at = [4.0, -0.0, f64::INFINITY, f64::NEG_INFINITY];
+    let grads = slopes([&at], |x| x[0].pow_scalar(-0.5))?;
+    assert_eq!(grads[0], [-0.0625, f64::NEG_INFINITY, 0.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn points_of_a_picture_of_one_pixel_have_no_slope() -> Result<()> {
+    for on in devices("slopes of points") {
+        let x = Tensor::full(&[2, 1, 1, 1], 3.0, (DType::F32, on))?.requires_grad_(true)?;
+        let grid = Tensor::full(&[2, 2, 5, 2], 0.3, (DType::F32, on))?.requires_grad_(true)?;
+        let (padding, align_corners) = (GridPadding::Border, true);
+        let options = GridSample { padding, align_corners, ..GridSample::default() };
+        x.grid_sample(&grid, &options)?.sum()?.backward()?;
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [10.0; 2]);
+        let of_points = grid.grad().map(|grad| grad.to_vec::<f32>()).transpose()?;
+        assert!(of_points.is_none_or(|of| of == [0.0; 40]));
+    }
     Ok(())
 }
 

@@ -26,7 +26,6 @@ DIFFERENT = {
     "nothing left": "mirrored and replicated pads of PyTorch refuse to leave nothing of some axes",
     "cropped circles": "circular pads of PyTorch that wrap more than a crop has left copy what they wrote",
     "rounded products": "addmm, addmv and baddbmm of 16-bit floats round the product before they add; slopes by alpha round before",
-    "square roots": "the slope of pow by -0.5 at minus infinity is 0 in PyTorch, where the power is NaN",
     "larger operands": "isclose of PyTorch with equal_nan refuses a second operand of a larger shape",
     "one number": "PyTorch's mean of a row that is one number is the number",
     "one direction": "the slope of the cosine of rows of one number is what rounding leaves of 0",

@@ -230,7 +230,12 @@ fn slopes(
     }
     let table = x.detach().reshape(&[n, c, pixels])?.transpose(1, 2)?.contiguous()?;
     let dweights = of.of_weights(&table.reshape(&[n * pixels, c])?)?;
-    let given = GradOptions { grad_outputs: &[Some(&dweights)], ..GradOptions::default() };
+    // In a picture of one pixel every point is brought back to it: no weight depends on a point.
+    let given = GradOptions {
+        grad_outputs: &[Some(&dweights)],
+        allow_unused: true,
+        ..GradOptions::default()
+    };
     let dgrid = autograd::grad(&[&weights], &[&leaf], given)?.pop().flatten();
     let dgrid =
         dgrid.map(|dgrid| dgrid.to_dtype(grid.dtype())?.reshape(grid.shape())).transpose()?;

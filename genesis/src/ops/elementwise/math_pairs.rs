@@ -295,8 +295,9 @@ functions2! {
         grads: XY, |s, dy| {
             let (y, x) = (s.input(0), s.input(1));
             let squares = x.square()?.add(&y.square()?)?;
-            // The angle of (0, 0) has no slope: 0, as in PyTorch, instead of 0 / 0.
-            let share = dy.div(&squares.masked_fill(&squares.detach().eq_scalar(0.0)?, 1.0)?)?;
+            // The angle of (0, 0) has no slope: 0, as in PyTorch, instead of 0 / 0. Squares of others may be 0 too.
+            let is_origin = x.detach().eq_scalar(0.0)?.logical_and(&y.detach().eq_scalar(0.0)?)?;
+            let share = dy.div(&squares.masked_fill(&is_origin, 1.0)?)?;
             Ok([Some(share.mul(x)?), Some(share.mul(y)?.neg()?)])
         };
         in_place: atan2_;
@@ -458,6 +459,28 @@ functions2! {
     }
 }
 
+/// The power of -0.5: one over the square root, with the slope of a power, which at -0 and minus infinity is another.
+struct InverseRoot;
+
+impl Op for InverseRoot {
+    fn name(&self) -> &'static str {
+        "pow_scalar"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        inputs[0].rsqrt()
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let slope = saved.input(0).pow_scalar(-1.5)?.mul_scalar(-0.5)?;
+        Ok(vec![Some(dy.mul(&slope)?)])
+    }
+}
+
 /// What [`Tensor::pow_scalar`] does otherwise than by logarithms, as PyTorch does: a square, a cube,
 /// and square roots, which know no number for minus infinity. Integers have no negative powers.
 #[track_caller]
@@ -473,7 +496,7 @@ fn special_power(x: &Tensor, c: f64) -> Option<Result<Tensor>> {
             3.0 => Some(Tensor::rounded_once([x], |[x]| x.square()?.mul(&x))),
             // As in PyTorch: minus infinity to the power of one half is infinite for f16 alone.
             0.5 if x.dtype() != DType::F16 => Some(x.sqrt()),
-            -0.5 if x.dtype() != DType::F16 => Some(x.rsqrt()),
+            -0.5 if x.dtype() != DType::F16 => Some(apply(InverseRoot, &[x])),
             _ => None,
         };
     }
