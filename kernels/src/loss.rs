@@ -7,8 +7,14 @@ use crate::copy::matrix_tile_origin;
 use crate::softmax::online;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&cross_entropy::KERNEL, &cross_entropy_bwd::KERNEL, &nll_loss::KERNEL, &nll_loss_bwd::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &cross_entropy::KERNEL,
+    &cross_entropy_bwd::KERNEL,
+    &nll_loss::KERNEL,
+    &nll_loss_bwd::KERNEL,
+    &multi_margin::KERNEL,
+    &multi_margin_bwd::KERNEL,
+];
 
 /// `loss[i] = log(sum(exp(x[i, ..]))) - x[i, target[i]]`, and that logarithm for the backward.
 ///
@@ -171,4 +177,104 @@ pub unsafe fn nll_loss_bwd<
     let own = (t - j).to::<i32>();
     let is_target = arange::<COLS>().to::<i32>().row() == own.col();
     dx.store([i, j], where_(is_target, at_target.col(), A::ZERO).to::<T>());
+}
+
+/// `losses[i] = w[t] mean(max(0, margin - x[i, t] + x[i, j]))` over the `j` that are not the target `t`, of squares with
+/// `SQUARE`, and `loss` their sum, with `MEAN` over the rows; `w` is 1 unless `WEIGHED`. `slopes[i]` is how fast what the
+/// columns of a row lack grows together.
+///
+/// A program has a row; the last to finish adds the rows up, always in the same order, and leaves a zero in `done` as it
+/// found one. A target that no column has is left in `flag` as by `index::resolve`.
+#[kernel]
+pub unsafe fn multi_margin<
+    T: Float,
+    A: Float,
+    U: Float,
+    const SQUARE: bool,
+    const WEIGHED: bool,
+    const MEAN: bool,
+    const COLS: usize,
+>(
+    x: View<T, 2>,
+    target: View<i64, 1>,
+    weight: Ptr<A>,
+    losses: ViewMut<A, 1>,
+    slopes: ViewMut<A, 1>,
+    done: PtrMut<i32>,
+    loss: PtrMut<U>,
+    margin: f64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (i, m, n) = (program_id(0), num_programs(0), x.dim(1));
+    let t = sum(target.load::<1>([i]), 0);
+    if (t < 0) | (t >= n) {
+        atomic_max(flag, code);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), t);
+    }
+    let room = margin.to::<A>() - x.load::<1, 1>([i, t]).to::<A>();
+    let mut total = zeros::<A, 1, COLS>();
+    let mut slope = zeros::<A, 1, COLS>();
+    for j in range(0, n, COLS) {
+        let col = (j + arange::<COLS>()).row();
+        let lack = room + x.load::<1, COLS>([i, j]).to::<A>();
+        // What is NaN counts.
+        let counts = (col < n) & (col != t) & !(lack <= A::ZERO);
+        let lack = where_(counts, lack, A::ZERO);
+        total = total + if SQUARE { lack * lack } else { lack };
+        slope = slope + if SQUARE { lack + lack } else { where_(counts, A::ONE, A::ZERO) };
+    }
+    let mut w = A::ONE;
+    if WEIGHED {
+        w = load(weight + t, (t >= 0) & (t < n));
+    }
+    losses.store([i], sum(total, 1) * w / n.to::<A>());
+    slopes.store([i], sum(slope, 1));
+    if atomic_add(done, 1).to::<i64>() == m - 1 {
+        let mut all = zeros::<A, COLS>();
+        for k in range(0, m, COLS) {
+            all = all + losses.load::<COLS>([k]);
+        }
+        let result = sum(all, 0);
+        store(loss, (if MEAN { result / m.to::<A>() } else { result }).to::<U>());
+        atomic_xchg(done, 0);
+    }
+}
+
+/// The gradient of [`mod@multi_margin`]: of column `j` what it lacks of the margin grows by, of the target `-slopes[i]`, times
+/// `scale w[t] dy[i]`.
+#[kernel]
+pub fn multi_margin_bwd<
+    T: Float,
+    A: Float,
+    U: Float,
+    const SQUARE: bool,
+    const WEIGHED: bool,
+    const ROWS: usize,
+    const COLS: usize,
+>(
+    x: View<T, 2>,
+    target: View<i64, 1>,
+    weight: Ptr<A>,
+    slopes: View<A, 1>,
+    dy: View<U, 1>,
+    dx: ViewMut<T, 2>,
+    margin: f64,
+    scale: f64,
+) {
+    let (i, j) = matrix_tile_origin::<ROWS, COLS>(dx.dim(1));
+    let (row, t) = (i + arange::<ROWS>(), target.load::<ROWS>([i]));
+    let mask = (t >= 0) & (t < dx.dim(1)) & (row < dx.dim(0));
+    let own = load(x.ptr() + (row * x.stride(0) + t * x.stride(1)), mask).to::<A>();
+    let mut w = dy.load::<ROWS>([i]).to::<A>() * scale.to::<A>();
+    if WEIGHED {
+        w = w * load(weight + t, mask);
+    }
+    let lack = (margin.to::<A>() - own).col() + x.load::<ROWS, COLS>([i, j]).to::<A>();
+    let most = if SQUARE { lack + lack } else { full::<A, ROWS, COLS>(A::ONE) };
+    let slope = where_(lack <= A::ZERO, A::ZERO, most);
+    // The place of the target among these columns, if it is there.
+    let is_target = arange::<COLS>().to::<i32>().row() == (t - j).to::<i32>().col();
+    let at_target = -slopes.load::<ROWS>([i]);
+    dx.store([i, j], (where_(is_target, at_target.col(), slope) * w.col()).to::<T>());
 }

@@ -39,6 +39,13 @@ pub fn step_of_row(n: usize) -> usize {
     row_block(n).min(SHORT_ROWS)
 }
 
+/// Warps of a program with steps of so many columns: sixteen columns a thread.
+pub fn warps_of_step(chip: &Chip, cols: usize) -> Option<u32> {
+    const COLUMNS: usize = 512;
+    const MOST: usize = 8;
+    (!chip.is_cpu()).then_some((cols / COLUMNS).clamp(1, MOST) as u32)
+}
+
 /// Columns of one program that gates rows of `n` elements of so many bytes.
 pub fn gated_columns(chip: &Chip, n: usize, bytes: usize) -> usize {
     row_block(n).min(if chip.is_cpu() { 1024 } else { 2048 / bytes })

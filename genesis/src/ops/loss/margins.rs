@@ -2,12 +2,15 @@
 //!
 //! 16-bit inputs are computed in f32; the result has the dtype of the scores.
 
+use std::sync::OnceLock;
+
 use genesis_kernel::ir::DType;
 
+use super::multi_margin::MultiMarginLoss;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Reduction, composite};
+use crate::ops::{Reduction, apply, composite};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -56,8 +59,10 @@ fn rows(op: &str, x: &Tensor, target: &Tensor, per_class: bool) -> Result<(Tenso
     if target.dtype() != DType::I64 {
         return Err(Error::op(op, format!("the target must be i64, got {}", target.dtype())));
     }
-    let x = wide(x)?;
-    Ok(if lead == 0 { (x.unsqueeze(0)?, target.unsqueeze(0)?) } else { (x, target.clone()) })
+    Ok(match lead {
+        0 => (x.unsqueeze(0)?, target.unsqueeze(0)?),
+        _ => (x.clone(), target.clone()),
+    })
 }
 
 /// Losses of rows reduced, in the dtype and without the axis that the scores lack.
@@ -87,15 +92,23 @@ impl Tensor {
             return Err(Error::op(NAME, format!("p must be 1 or 2, got {}", options.p)));
         }
         let (x, target) = rows(NAME, self, target, false)?;
-        let own = target.unsqueeze(-1)?; // [N, 1]
-        let numbers = [options.margin, f64::from(options.p)];
-        let of = [&x, &x.gather(1, &own)?, &own, &classes(&x)?];
-        let lack = composite(NAME, &numbers, of, mean_lack)?;
-        let lack = match &options.weight {
-            Some(weight) => lack.mul(&weight.to_dtype(x.dtype())?.index_select(0, &target)?)?,
-            None => lack,
+        let (wide, dtype) = (launch::accumulate_dtype(x.dtype()), autocast::dtype_of(NAME, self));
+        if x.shape()[0] == 0 {
+            let losses = x.sum_dims(&[-1], false)?.to_dtype(wide)?;
+            return finish(NAME, &losses, self, options.reduction);
+        }
+        let weight = options.weight.as_ref().map(|weight| weights(&x, weight)).transpose()?;
+        let op = MultiMarginLoss {
+            weight,
+            is_squared: options.p == 2,
+            margin: options.margin,
+            reduction: options.reduction,
+            dtype,
+            slopes: OnceLock::new(),
         };
-        finish(NAME, &lack, self, options.reduction)
+        let loss = apply(op, &[&x, &target.detach()])?;
+        let is_one = self.rank() == 1 && options.reduction == Reduction::None;
+        if is_one { loss.squeeze(0) } else { Ok(loss) }
     }
 
     /// The sum over targets j and classes i that are none of `max(0, 1 - x[j] + x[i])`, by the number of
@@ -111,6 +124,7 @@ impl Tensor {
     pub fn multilabel_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         const NAME: &str = "multilabel_margin_loss";
         let (x, target) = rows(NAME, self, target, true)?;
+        let x = wide(&x)?;
         let is_named = composite(NAME, &[], [&target], |[target], _| {
             target.ge_scalar(0.0)?.to_dtype(DType::I64)
         })?;
@@ -165,12 +179,13 @@ impl Tensor {
     }
 }
 
-/// How much each class of a row lacks of a margin below the target's number, or the square of that, on average: of
-/// rows `[N, C]`, the targets' numbers and the targets `[N, 1]`, and the classes `[C]`.
-fn mean_lack([x, own, target, classes]: [&Tensor; 4], numbers: &[f64]) -> Result<Tensor> {
-    let lack = own.neg()?.add_scalar(numbers[0])?.add(x)?.relu()?;
-    let lack = if numbers[1] == 2.0 { lack.square()? } else { lack };
-    target.eq(classes)?.where_(&lack.zeros_like()?, &lack)?.mean_dims(&[-1], false)
+/// Weights of the classes of scores `[N, C]`, dense, in the dtype of sums.
+fn weights(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    if weight.shape() != [x.shape()[1]] {
+        let message = format!("weights must be [{}], got {:?}", x.shape()[1], weight.shape());
+        return Err(Error::op("multi_margin_loss", message));
+    }
+    weight.detach().to_dtype(launch::accumulate_dtype(x.dtype()))?.contiguous()
 }
 
 #[cfg(feature = "op-info")]

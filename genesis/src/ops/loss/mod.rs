@@ -8,6 +8,7 @@ mod ctc_places;
 mod distances;
 mod linear_cross_entropy;
 mod margins;
+mod multi_margin;
 mod nll;
 
 use crate::dispatch::autocast::Precisions;
