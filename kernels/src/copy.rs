@@ -14,6 +14,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &cast::KERNEL,
     &cast_across::KERNEL,
     &cast_axes::KERNEL,
+    &cast_planes::KERNEL,
 ];
 
 /// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a tensor of four axes.
@@ -35,6 +36,35 @@ pub fn tile_origin<const ROWS: usize, const COLS: usize>(
     let outer = plane / middle;
     let inner = plane - outer * middle;
     let (row, col) = (line - plane * down, tile - line * across);
+    (outer.to::<i64>(), inner.to::<i64>(), row.to::<i64>() * ROWS, col.to::<i64>() * COLS)
+}
+
+/// Where tile `program_id(0)` of an index along one axis begins in its four axes, of a tensor whose rows are `step` apart, 0
+/// where the index counts along them.
+///
+/// Tiles below each other then come one after the other: what they name lies in the same columns, few enough of which are
+/// read or written at a time that the second-level cache holds them. Else tiles are counted as by [`tile_origin`].
+#[device]
+pub fn indexed_origin<const ROWS: usize, const COLS: usize>(
+    d1: i64,
+    d2: i64,
+    d3: i64,
+    step: i64,
+) -> (i64, i64, i64, i64) {
+    let across = cdiv(d3, COLS).to::<u32>();
+    let down = cdiv(d2, ROWS).to::<u32>();
+    let middle = d1.to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let is_down = step == 0;
+    let fast = where_(is_down, down, across);
+    let line = tile / fast;
+    let first = tile - line * fast;
+    let slow = where_(is_down, across, down);
+    let plane = line / slow;
+    let second = line - plane * slow;
+    let outer = plane / middle;
+    let inner = plane - outer * middle;
+    let (row, col) = (where_(is_down, first, second), where_(is_down, second, first));
     (outer.to::<i64>(), inner.to::<i64>(), row.to::<i64>() * ROWS, col.to::<i64>() * COLS)
 }
 
@@ -206,4 +236,55 @@ pub fn cast_axes<
     } else {
         store(y.ptr() + (to + col * y.stride(3)), v, inside);
     }
+}
+
+/// The coordinate of a plane along an axis of `extent`, and which plane of the axes before it that is.
+#[device]
+fn part_plane(plane: u32, extent: i64) -> (u32, i64) {
+    let before = plane / extent.to::<u32>();
+    (before, (plane - before * extent.to::<u32>()).to::<i64>())
+}
+
+/// [`mod@cast_axes`] to a dense result whose lines have `COLS` elements, where many lines lie along the axis before: a program
+/// has `LINES` of one plane, so that one thread and not each takes the number of a line apart.
+#[kernel]
+pub fn cast_planes<
+    T: Element,
+    U: Element,
+    const AXES: usize,
+    const LINES: usize,
+    const COLS: usize,
+>(
+    x: View<T, 4>,
+    x_outer: View<T, 4>,
+    y: ViewMut<U, 4>,
+    y_outer: View<U, 4>,
+) {
+    let down = cdiv(y.dim(2), LINES).to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let own = tile / down;
+    let row = (tile - own * down).to::<i64>() * LINES + arange::<LINES>();
+    let (plane, k) = part_plane(own, y.dim(1));
+    let mut from = k * x.stride(1);
+    if AXES > 4 {
+        let (plane, k) = part_plane(plane, y.dim(0));
+        from += k * x.stride(0);
+        let (plane, k) = part_plane(plane, y_outer.dim(3));
+        from += k * x_outer.stride(3);
+        if AXES > 5 {
+            let (plane, k) = part_plane(plane, y_outer.dim(2));
+            from += k * x_outer.stride(2);
+            if AXES > 6 {
+                let (plane, k) = part_plane(plane, y_outer.dim(1));
+                from += k * x_outer.stride(1) + plane.to::<i64>() * x_outer.stride(0);
+            }
+        }
+    } else {
+        from += plane.to::<i64>() * x.stride(0);
+    }
+    let inside = (row < y.dim(2)).col().broadcast_to::<LINES, COLS>();
+    let col = arange::<COLS>().row();
+    let v = load(x.ptr() + (from + (row * x.stride(2)).col() + col * x.stride(3)), inside);
+    let to = own.to::<i64>() * y.dim(2) * COLS + (row * COLS).col() + col;
+    store(y.ptr() + to, v.to::<U>(), inside);
 }

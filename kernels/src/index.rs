@@ -3,7 +3,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::tile_origin;
+use crate::copy::{indexed_origin, tile_origin};
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
@@ -238,7 +238,7 @@ pub fn take_along<T: Element, const ROWS: usize, const COLS: usize>(
     flag: PtrMut<i64>,
     code: i64,
 ) {
-    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let (a, b, i, j) = indexed_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3), s2);
     let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
     let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
     let inside = (row < y.dim(2)) & (col < y.dim(3));
@@ -268,7 +268,7 @@ pub fn last_along<W: Int, const ROWS: usize, const COLS: usize>(
     flag: PtrMut<i64>,
     code: i64,
 ) {
-    let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+    let (a, b, i, j) = indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
     let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
     let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
     let inside = (row < index.dim(2)) & (col < index.dim(3));
@@ -298,7 +298,7 @@ pub fn fill_along<T: Element, const ROWS: usize, const COLS: usize>(
     flag: PtrMut<i64>,
     code: i64,
 ) {
-    let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+    let (a, b, i, j) = indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
     let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
     let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
     let inside = (row < index.dim(2)) & (col < index.dim(3));

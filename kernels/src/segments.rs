@@ -8,7 +8,7 @@
 //! places  7 2 7 2 | 2 9 2 7     words by place and position  2.1 2.3 2.4 2.6 | 7.0 7.2 7.7 9.5
 //! ```
 //!
-//! Few values are sorted and added up by one program ([`mod@add_few`]). Of many each block is a program
+//! Few values are compared each with each instead, by many programs in one launch ([`mod@add_few`]). Of many each block is a program
 //! ([`mod@add_segments`]); of a run that goes on behind its block the parts are left in memory, and the block in
 //! which it begins joins them ([`mod@join_sums`]). Work grows with the number of values alone, however many a place has.
 
@@ -93,51 +93,45 @@ fn run_product<A: Number>(a: (i32, A), b: (i32, A)) -> (i32, A) {
 
 macro_rules! folds {
     ($($few:ident, $segments:ident, $join:ident = $op:tt, $scan:ident, $fold:ident, $unit:ident;)*) => {$(
-        /// Folds `count` values, at most `BLOCK`, into `y` at their places: words are made, sorted by the low 8 bits of
-        /// their places for each of `passes`, and folded run by run. `words` has `BLOCK` numbers; the rest is as for
-        /// [`mod@place_words`].
+        /// Folds `count` values into `y` at their places, without a sort: each value of a program is compared with all, and
+        /// the first of a place folds them. A thread has some columns of what it compares with, so that the order is
+        /// the same each time. Arguments are as for [`mod@place_words`].
         #[kernel]
-        pub fn $few<T: Number, A: Number, const BLOCK: usize>(
+        pub fn $few<T: Number, A: Number, const OWN: usize, const COLS: usize>(
             index: Ptr<i64>,
             values: Ptr<T>,
             y: PtrMut<T>,
-            words: PtrMut<i64>,
             count: i64,
             n: i64,
             wrap: i64,
             inner: i64,
             span: i64,
-            last: i64,
-            passes: i64,
             flag: PtrMut<i64>,
             code: i64,
         ) {
-            let t = arange::<BLOCK>();
+            let t = program_id(0) * OWN + arange::<OWN>();
             let v = load(index + t, t < count);
-            let place = place_of(v, t, n, wrap, inner, span);
+            let place = where_(t < count, place_of(v, t, n, wrap, inner, span), -1);
             let is_wrong = (t < count) & (place < 0);
             if (code != 0) & any(is_wrong, 0) {
                 atomic_max(flag, code);
                 atomic_max(flag + (((code >> 4) & 1023) + 1), max(where_(is_wrong, v, i64::MIN), 0));
             }
-            // What lies past the end comes last: behind equals, for the sort is stable.
-            let mut word = where_(t < count, word_of(place, t, last), -1);
-            for pass in range(0, passes, 1) {
-                let digit = (word >> (pass * 8 + 32)).to::<i32>() & 255;
-                let (rank, many) = histogram_with_ranks::<256>(digit);
-                let to = gather(cumsum(many, 0) - many, digit, 0) + rank;
-                store(words + to.to::<i64>(), word);
-                word = load(words + t);
+            // Places are below 2^31.
+            let (own, number) = (place.to::<i32>(), t.to::<i32>());
+            let mut folded = full::<A, OWN, COLS>(A::$unit);
+            let mut earlier = zeros::<i32, OWN, COLS>();
+            for first in range(0, count, COLS) {
+                let u = first + arange::<COLS>();
+                let at = place_of(load(index + u, u < count), u, n, wrap, inner, span).to::<i32>();
+                let value = load(values + u, u < count, T::$unit).to::<A>();
+                let is_same = (where_(u < count, at, -2)).row() == own.col();
+                folded = folded $op where_(is_same, value.row(), A::$unit);
+                earlier = earlier | (is_same & (u.to::<i32>().row() < number.col())).to::<i32>();
             }
-            let own = word >> 32;
-            let is_first = (t == 0) | (load(words + (t - 1), t > 0) >> 32 != own);
-            let is_last = (t == BLOCK - 1) | (load(words + (t + 1), t < BLOCK - 1) >> 32 != own);
-            let from = word & 0xffff_ffff;
-            let value = load(values + from, (own >= 0) & (from < 0x8000_0000), T::$unit).to::<A>();
-            let (_, total) = associative_scan((is_first.to::<i32>(), value), 0, $scan);
-            let is_end = is_last & (own >= 0);
-            let old = load(y + own, is_end, T::$unit).to::<A>();
-            store(y + own, (old $op total).to::<T>(), is_end);
+            let is_first = (place >= 0) & (max(earlier, 1) == 0);
+            let old = load(y + place, is_first, T::$unit).to::<A>();
+            store(y + place, (old $op $fold(folded, 1)).to::<T>(), is_first);
         }
 
         /// Folds the runs of sorted words that begin and end in one block into `y`. Of others `heads` of a block gets what

@@ -8,13 +8,14 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::{matrix_tile_origin, tile_origin};
+use crate::copy::{indexed_origin, matrix_tile_origin};
 use crate::radix::order_of;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
     &add_unordered::KERNEL,
     &add_rows_unordered::KERNEL,
+    &add_along::KERNEL,
     &put_once::KERNEL,
     &keys_of_floats::KERNEL,
     &keys_of_ints::KERNEL,
@@ -54,6 +55,37 @@ pub fn add_rows_unordered<T: Float, A: Float, const ROWS: usize, const COLS: usi
     let place = (row * values.dim(1)).col() + col.row();
     let inside = is_row.col() & (col < values.dim(1)).row();
     atomic_add(sums + place, values.load::<ROWS, COLS>([i, j]).to::<A>(), inside);
+}
+
+/// Values are added at the places that an index names along an axis, as `index::take_along` reads, in the order in which
+/// programs come. An index that is not there goes to `flag`, as by `index::resolve`.
+#[kernel]
+pub fn add_along<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+    index: View<i64, 4>,
+    values: View<T, 4>,
+    sums: PtrMut<A>,
+    s0: i64,
+    s1: i64,
+    s2: i64,
+    s3: i64,
+    n: i64,
+    step: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (a, b, i, j) = indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
+    let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+    let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
+    let inside = (row < index.dim(2)) & (col < index.dim(3));
+    let is_there = (v >= -n) & (v < n);
+    if any(any(inside & !is_there, 1), 0) {
+        atomic_max(flag, code);
+        let wrong = where_(inside & !is_there, v, i64::MIN);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
+    }
+    let place = a * s0 + b * s1 + row * s2 + col * s3 + where_(v < 0, v + n, v) * step;
+    let more = values.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+    atomic_add(sums + place, more.to::<A>(), inside & is_there);
 }
 
 /// `y[at[i]] = values[i]`, where no two places are equal.
@@ -108,7 +140,7 @@ pub fn forget_along<K: Int, const ROWS: usize, const COLS: usize>(
     flag: PtrMut<i64>,
     code: i64,
 ) {
-    let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+    let (a, b, i, j) = indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
     let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
     let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
     let inside = (row < index.dim(2)) & (col < index.dim(3));
@@ -143,7 +175,8 @@ macro_rules! extremes {
             flag: PtrMut<i64>,
             code: i64,
         ) {
-            let (a, b, i, j) = tile_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3));
+            let (a, b, i, j) =
+        indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
             let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
             let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
             let inside = (row < index.dim(2)) & (col < index.dim(3));

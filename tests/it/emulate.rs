@@ -434,6 +434,7 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("any_cols", DType::F32, &[16, 16], 4),
     ("cast_axes", DType::F32, &[4, 0, 64, 4], 4),
     ("cast_axes", DType::BF16, &[4, 1, 16, 16], 4),
+    ("cast_planes", DType::F32, &[5, 64, 2], 4),
     ("cumsum_rows", DType::F32, &[1, 128], 4),
     ("cast_across", DType::F32, &[32, 32], 4),
     ("cast_across", DType::BF16, &[64, 64], 4),

@@ -528,6 +528,7 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "radix_words_of_floats",
     "radix_words_of_ints",
     // On the CPU sums are in order whatever is asked for.
+    "add_along",
     "add_rows_unordered",
     "add_unordered",
     // Rows that few programs would have are cut on a GPU.
@@ -570,7 +571,7 @@ const NOT_ON_A_GPU: &[&str] = &[
     "prod_at",
 ];
 
-/// Sums, products and distinct elements of more values than one program sorts.
+/// Sums, products and distinct elements of more values than are compared each with each.
 fn run_places(device: Device) -> Result<()> {
     let (n, on) = (9000, (DType::I64, device));
     let index = Tensor::arange(0.0, n as f64, 1.0, on)?.remainder_scalar(700.0)?;

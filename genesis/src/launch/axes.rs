@@ -9,9 +9,12 @@
 //! | 1000 | 256 of each of 4 lines |
 //! | 7 | 8 of each of 128 lines |
 //! | 2 | 1: an element is a line, of one axis more |
+//! | 2, dense, and there are 1000 along the axis before | 2 of each of 1024 lines of a plane, whose number is taken apart once |
 
+use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::Device;
 use genesis_kernel::tuning::elementwise::Tile;
+use kernels::copy as device;
 
 use super::config::chip;
 use crate::shape::{collapse, collapse_for_last};
@@ -25,6 +28,8 @@ const BYTES: usize = 32 * 32 * WARPS;
 const WARPS: usize = 4;
 /// Columns on the CPU, at least.
 const CPU_COLS: usize = 16;
+/// The longest lines of which a plane is walked as one.
+const LONGEST: usize = 16;
 /// Elements that a program copies on the CPU.
 const CPU_NUMEL: usize = 1024;
 
@@ -49,11 +54,21 @@ fn halves(shape: &[usize], strides: &[i64]) -> [([usize; 4], [i64; 4]); 2] {
     [four(&shape[cut..], &strides[cut..]), four(&shape[..cut], &strides[..cut])]
 }
 
+/// Lines of a plane that a program has: as many as `most`, or the fewest powers of two that most of are there; none where planes
+/// have few lines.
+fn lines_of_plane(down: usize, most: usize) -> Option<usize> {
+    const FEWEST: usize = 64;
+    let is_full = |lines: &usize| 4 * down >= 3 * down.next_multiple_of(*lines);
+    let halves = std::iter::successors(Some(most), |&lines| (lines > FEWEST).then_some(lines / 2));
+    halves.into_iter().find(is_full)
+}
+
 /// How a copy is launched.
 pub(super) struct Walk {
+    pub(super) kernel: &'static KernelDef,
     /// Extents and strides of the operand along the last four axes and those before them, then of the result.
     pub(super) views: [([usize; 4], [i64; 4]); 4],
-    pub(super) consts: [i64; 4],
+    pub(super) consts: Vec<i64>,
     pub(super) programs: usize,
     pub(super) warps: Option<u32>,
 }
@@ -73,6 +88,9 @@ pub(super) fn are_short(x: &Tensor, y: &Tensor) -> bool {
 pub(super) fn walk(x: &Tensor, y: &Tensor) -> Option<Walk> {
     let (mut shape, strides) = collapse_for_last(&[x.layout(), y.layout()]);
     let [mut from, mut to]: [Vec<i64>; 2] = strides.try_into().expect("two layouts");
+    if let Some(walk) = walk_of_planes(x, y, &shape, [&from, &to]) {
+        return Some(walk);
+    }
     let cols = columns(shape.last().copied().unwrap_or(1));
     // Elements of short lines are gathered one by one on the CPU, where a launch a slice costs less.
     if y.device() == Device::Cpu && cols < CPU_COLS {
@@ -90,17 +108,41 @@ pub(super) fn walk(x: &Tensor, y: &Tensor) -> Option<Walk> {
     }
     let (numel, warps) = match y.device() {
         Device::Cpu => (CPU_NUMEL, None),
-        Device::Cuda(_) => {
-            let bytes = x.dtype().bytes().max(y.dtype().bytes());
-            (BYTES / bytes.next_power_of_two(), Some(WARPS as u32))
-        }
+        Device::Cuda(_) => (elements(x, y), Some(WARPS as u32)),
     };
     let (lines, n) = (numel / cols, shape[axes - 1]);
     let programs = (y.numel() / n).div_ceil(lines) * n.div_ceil(cols);
     let is_dense = i64::from(y.is_contiguous());
-    let consts = [axes.clamp(4, MAX_AXES) as i64, is_dense, lines as i64, cols as i64];
-    let ([x_inner, x_outer], [y_inner, y_outer]) = (halves(&shape, &from), halves(&shape, &to));
-    Some(Walk { views: [x_inner, x_outer, y_inner, y_outer], consts, programs, warps })
+    let consts = vec![axes.clamp(4, MAX_AXES) as i64, is_dense, lines as i64, cols as i64];
+    let views = views(&shape, [&from, &to]);
+    Some(Walk { kernel: &device::cast_axes::KERNEL, views, consts, programs, warps })
+}
+
+/// Elements that a program copies on a GPU.
+fn elements(x: &Tensor, y: &Tensor) -> usize {
+    let bytes = x.dtype().bytes().max(y.dtype().bytes());
+    BYTES / bytes.next_power_of_two()
+}
+
+fn views(shape: &[usize], [from, to]: [&[i64]; 2]) -> [([usize; 4], [i64; 4]); 4] {
+    let ([x_inner, x_outer], [y_inner, y_outer]) = (halves(shape, from), halves(shape, to));
+    [x_inner, x_outer, y_inner, y_outer]
+}
+
+/// A walk of planes of short lines that lie dense in the result, on a GPU.
+fn walk_of_planes(x: &Tensor, y: &Tensor, shape: &[usize], steps: [&[i64]; 2]) -> Option<Walk> {
+    let [.., down, cols] = *shape else { return None };
+    let is_short = cols.is_power_of_two() && (2..=LONGEST).contains(&cols);
+    let fits = shape.len() <= MAX_AXES && y.numel() < 1 << 31;
+    if y.device() == Device::Cpu || !is_short || !fits || !y.is_contiguous() {
+        return None;
+    }
+    let lines = lines_of_plane(down, elements(x, y) / cols)?;
+    let programs = y.numel() / (down * cols) * down.div_ceil(lines);
+    let consts = vec![shape.len().clamp(4, MAX_AXES) as i64, lines as i64, cols as i64];
+    let (kernel, views, warps) =
+        (&device::cast_planes::KERNEL, views(shape, steps), Some(WARPS as u32));
+    Some(Walk { kernel, views, consts, programs, warps })
 }
 
 /// The number of axes that a tensor has in memory.
@@ -118,6 +160,15 @@ mod tests {
             [(1000, 256), (256, 256), (65, 16), (17, 4), (16, 16), (8, 8), (7, 8), (3, 4), (2, 1)];
         for (n, cols) in table {
             assert_eq!(columns(n), cols, "{n}");
+        }
+    }
+
+    #[test]
+    fn most_lines_of_a_plane_are_there() {
+        let table =
+            [(256, Some(256)), (255, Some(256)), (1000, Some(512)), (48, Some(64)), (30, None)];
+        for (down, lines) in table {
+            assert_eq!(lines_of_plane(down, 512), lines, "{down}");
         }
     }
 }

@@ -405,9 +405,8 @@ fn scattered(x: &Tensor, y: &Tensor) -> Result<bool> {
             of(y, y_inner, true),
             of(y, y_outer, false),
         ];
-        let (kernel, dtypes) = (&kernels::copy::cast_axes::KERNEL, [x.dtype(), y.dtype()]);
-        let grid = Grid::x(walk.programs);
-        launch_with(kernel, y, grid, &dtypes, &walk.consts, walk.warps, &args)?;
+        let (grid, dtypes) = (Grid::x(walk.programs), [x.dtype(), y.dtype()]);
+        launch_with(walk.kernel, y, grid, &dtypes, &walk.consts, walk.warps, &args)?;
         return Ok(true);
     }
     if collapse_for_last(&[x.layout(), y.layout()]).0.len() <= 4 {

@@ -7,8 +7,6 @@ use genesis_kernel::Scalar;
 pub(super) const SKIPPED: &[(&str, &str)] = &[
     ("put_once", OF_DISTINCT_PLACES),
     ("fill_along", OF_ONE_VALUE),
-    ("add_few", OF_ONE_PROGRAM),
-    ("multiply_few", OF_ONE_PROGRAM),
     ("merge_rows", OF_ROWS_IN_ORDER),
     ("sample_weights", OF_EARLIER_LAUNCHES),
     ("adamw_8bit", OF_WHOLE_BLOCKS),
@@ -35,10 +33,6 @@ const OF_DISTINCT_PLACES: &str =
 /// Why a kernel that writes to one place from several programs may.
 const OF_ONE_VALUE: &str =
     "all that it writes is one value; `virtual_gpu::indices` compares it with the CPU";
-
-/// Why a kernel is not run by several programs.
-const OF_ONE_PROGRAM: &str =
-    "one program has all of its memory; `virtual_gpu::indices` compares it with the CPU";
 
 /// Why a kernel refuses random positions.
 const OF_ROWS_IN_ORDER: &str =

@@ -8,9 +8,10 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Arg, Device};
 
 use super::places::{
-    add_at, last_writes, places_along, plus, put_once, sum_dtype, take_at, wrapped,
+    add_at, copies_for, last_writes, places_along, plus, put_once, sum_dtype, take_at, wrapped,
 };
 use super::segments::{self, Fold, Line};
+use super::unordered::Meeting;
 use super::{embedding, flag, unordered};
 use crate::autograd::SavedTensors;
 use crate::error::Result;
@@ -28,7 +29,30 @@ pub(super) fn take_along(
     axis: usize,
     index: &Tensor,
 ) -> Result<Tensor> {
+    if let Some(line) = one_for_slices(x.shape(), axis, index) {
+        return take_slices(op, x, axis, &line);
+    }
     apply(TakeAlong { op, axis, from: x.shape().to_vec(), is_distinct: false }, &[x, index])
+}
+
+/// Elements behind each of an axis from which on those of one index are a slice, and not elements.
+const SHORT: usize = 16;
+
+/// The index of slices that an index of elements repeats for all that they have, where they are long.
+fn one_for_slices(shape: &[usize], axis: usize, index: &Tensor) -> Option<Tensor> {
+    let repeats = |a: usize| a == axis || (index.shape()[a] == shape[a] && index.strides()[a] == 0);
+    let is_whole = index.rank() == shape.len() && (0..shape.len()).all(repeats);
+    if !is_whole || index.numel() == 0 || product(&shape[axis + 1..]) < SHORT {
+        return None;
+    }
+    let mut line = index.clone();
+    for _ in 0..axis {
+        line = line.select(0, 0).ok()?;
+    }
+    for _ in axis + 1..shape.len() {
+        line = line.select(-1, 0).ok()?;
+    }
+    Some(line)
 }
 
 /// [`take_along`] by an index that names no element twice: its gradient is written and not added.
@@ -40,6 +64,25 @@ pub(in crate::ops) fn take_distinct_along(
     index: &Tensor,
 ) -> Result<Tensor> {
     apply(TakeAlong { op, axis, from: x.shape().to_vec(), is_distinct: true }, &[x, index])
+}
+
+/// Whether values are added to `n` sums by atomics, in the order in which they come: integers, whose sums have no order, and
+/// floats where no order is asked for.
+fn adds_in_any_order(values: &Tensor, n: usize) -> bool {
+    let is_wide = matches!(values.dtype(), DType::I32 | DType::I64);
+    let is_int = is_wide && values.device() != Device::Cpu && copies_for(values.numel(), n) == 1;
+    is_int || unordered::is_unordered(values)
+}
+
+/// Adds values to dense sums by atomics.
+#[track_caller]
+fn add_in_any_order(sums: &Tensor, met: &Meeting<'_>) -> Result<()> {
+    if unordered::add_along(sums, met)? {
+        return Ok(());
+    }
+    let index = &places_along(met.op, sums, met.axis, met.index)?.ravel()?;
+    let (line, values) = (sums.ravel()?, &met.values.ravel()?);
+    unordered::add_along(&line, &Meeting { axis: 0, index, values, ..*met }).map(drop)
 }
 
 /// Zeros of a shape with values added where [`take_along`] would read.
@@ -63,14 +106,15 @@ pub(super) fn plus_along(
     index: &Tensor,
     values: &Tensor,
 ) -> Result<Tensor> {
-    let at = (x.dtype(), x.device());
-    let is_folded = at.0.is_float() && segments::folds(at, x.numel(), index.numel());
-    if is_folded
-        && values.dtype() == at.0
-        && !unordered::is_unordered(values)
-        && let Some(line) = Line::along(x.shape(), axis, index.shape())
-    {
-        return apply(PlusAlong { op, axis, line }, &[x, values, index]);
+    if values.dtype() == x.dtype() {
+        let at = (x.dtype(), x.device());
+        let is_folded = at.0.is_float() && segments::folds(at, x.numel(), index.numel());
+        let line = Line::along(x.shape(), axis, index.shape()).filter(|_| is_folded);
+        let needs_no_order = adds_in_any_order(values, x.numel());
+        if needs_no_order || line.is_some() {
+            let line = line.filter(|_| !needs_no_order);
+            return apply(PlusAlong { op, axis, line }, &[x, values, index]);
+        }
     }
     plus(x, values, &|values| add_along(op, x.shape(), axis, index, values))
 }
@@ -139,17 +183,17 @@ impl Op for TakeAlong {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (x, index) = (inputs[0].contiguous()?, inputs[1]);
+        let (x, index) = (inputs[0], inputs[1]);
         let y = Tensor::uninitialized(index.shape(), (x.dtype(), x.device()))?;
         if y.numel() == 0 {
             return Ok(y);
         }
         let flag = flag::args(self.op, x.device(), self.from[self.axis])?;
-        if launch::along::taken_along(&x, self.axis, index, &y, &flag)? {
+        if launch::along::taken_along(x, self.axis, index, &y, &flag)? {
             flag::refuse(x.device())?;
             return Ok(y);
         }
-        take_at(&x, &places_along(self.op, &x, self.axis, index)?)
+        take_at(x, &places_along(self.op, x, self.axis, index)?)
     }
 
     fn saves(&self) -> Saves {
@@ -228,11 +272,14 @@ impl Op for AddAlong {
             return Tensor::zeros(&self.shape, at);
         }
         let line = self.line(index);
+        if adds_in_any_order(values, product(&self.shape)) {
+            let sums = Tensor::zeros(&self.shape, (launch::accumulate_dtype(at.0), at.1))?;
+            let met = Meeting { op: self.op, axis: self.axis, index, values };
+            add_in_any_order(&sums, &met)?;
+            return sums.to_dtype(at.0);
+        }
         let is_folded = at.0.is_float() && segments::folds(at, product(&self.shape), index.numel());
-        if is_folded
-            && !unordered::is_unordered(values)
-            && let Some(line) = line
-        {
+        if is_folded && let Some(line) = line {
             let sums = Tensor::zeros(&self.shape, at)?;
             let flag = flag::args(self.op, at.1, self.shape[self.axis])?;
             segments::fold_into(&sums, [index, values], line, Fold::Sum, flag)?;
@@ -263,11 +310,11 @@ impl Op for AddAlong {
     }
 }
 
-/// A tensor with values added at an index, on a GPU.
+/// A tensor with values added at an index, on a GPU: in their order along a line, or in any.
 struct PlusAlong {
     op: &'static str,
     axis: usize,
-    line: Line,
+    line: Option<Line>,
 }
 
 impl Op for PlusAlong {
@@ -277,10 +324,16 @@ impl Op for PlusAlong {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, values, index) = (inputs[0], inputs[1], inputs[2]);
-        let y = x.copy()?;
-        let flag = flag::args(self.op, x.device(), x.shape()[self.axis])?;
-        segments::fold_into(&y, [index, values], self.line, Fold::Sum, flag)?;
-        Ok(y)
+        if let Some(line) = self.line {
+            let y = x.copy()?;
+            let flag = flag::args(self.op, x.device(), x.shape()[self.axis])?;
+            segments::fold_into(&y, [index, values], line, Fold::Sum, flag)?;
+            return Ok(y);
+        }
+        let wide = launch::accumulate_dtype(x.dtype());
+        let y = if wide == x.dtype() { x.copy()? } else { x.to_dtype(wide)?.contiguous()? };
+        add_in_any_order(&y, &Meeting { op: self.op, axis: self.axis, index, values })?;
+        y.to_dtype(x.dtype())
     }
 
     fn saves(&self) -> Saves {
@@ -326,7 +379,6 @@ impl Op for TakeSlices {
         let shape = [x.shape()[0], index.numel(), x.shape()[2]];
         let y = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
         // Short slices are single elements rather than lines.
-        const SHORT: usize = 16;
         if y.numel() == 0 {
             if !self.is_checked {
                 wrapped(self.op, index, self.extent, 1)?;
@@ -384,6 +436,11 @@ impl Op for AddSlices {
             let sums = Tensor::zeros(&shape, (wide, at.1))?;
             launch::along::add_slices_in_order((index, None), &values, &sums)?;
             return sums.to_dtype(at.0);
+        }
+        if outer * inner == 1 {
+            return add_at(&values.reshape(&[index.numel()])?, index, self.extent)?
+                .reshape(&shape)?
+                .to_dtype(at.0);
         }
         // All planes of a slice as one row.
         let rows = values.transpose(0, 1)?.reshape(&[index.numel(), outer * inner])?;

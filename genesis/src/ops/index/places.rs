@@ -305,7 +305,7 @@ impl Op for AddAt {
 
 /// How many copies of `n` sums `count` values are added to on a GPU, whose atomic additions to one address wait for each
 /// other: as many as leave a few values for each sum.
-fn copies_for(count: usize, n: usize) -> usize {
+pub(super) fn copies_for(count: usize, n: usize) -> usize {
     const EACH: usize = 16;
     (count / EACH / n.max(1)).clamp(1, 512)
 }
@@ -358,14 +358,15 @@ pub(super) fn kept_writes(index: &Tensor, winner: &Tensor) -> Result<Tensor> {
     Ok(places)
 }
 
-/// `y`: dense `x` with the writes that stay, of dense values.
+/// `y`: `x` with the writes that stay, of dense values.
 #[track_caller]
 pub(super) fn put_winners(x: &Tensor, winner: &Tensor, values: &Tensor, y: &Tensor) -> Result<()> {
     if x.numel() == 0 {
         return Ok(());
     }
+    // An element that is repeated stays one.
     let args = [
-        launch::view_of(&flat(x)?, false),
+        launch::view_of(&x.reshape(&[x.numel()])?, false),
         launch::view_of(&flat(winner)?, false),
         launch::pointer(values, false),
         launch::view_of(&flat(y)?, true),

@@ -56,10 +56,10 @@ impl Op for PutAlong {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (x, values, index) = (inputs[0].contiguous()?, inputs[1].contiguous()?, inputs[2]);
+        let (x, values, index) = (inputs[0], inputs[1].contiguous()?, inputs[2]);
         let winner = self.winner(x.shape(), index)?;
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        put_winners(&x, &winner, &values, &y)?;
+        put_winners(x, &winner, &values, &y)?;
         self.winner.get_or_init(|| winner);
         Ok(y)
     }
@@ -70,11 +70,17 @@ impl Op for PutAlong {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let index = saved.input(2);
+        let dx = match saved.wanted[0] {
+            true => Some(fill_along(self.op, dy, self.axis, index, 0.0)?),
+            false => None,
+        };
+        if !saved.wanted[1] {
+            return Ok(vec![dx, None, None]);
+        }
         let winner = match self.winner.get() {
             Some(winner) => winner.clone(),
             None => self.winner(dy.shape(), index)?,
         };
-        let dx = fill_along(self.op, dy, self.axis, index, 0.0)?;
         let own = Tensor::arange(0.0, index.numel() as f64, 1.0, (DType::I32, dy.device()))?;
         let stayed = take_along(self.op, &winner, self.axis, index)?;
         let taken = take_along(self.op, dy, self.axis, index)?;
@@ -84,6 +90,6 @@ impl Op for PutAlong {
                 let zero = Tensor::zeros(&[], (taken.dtype(), taken.device()))?;
                 stayed.eq(own)?.where_(taken, &zero)
             })?;
-        Ok(vec![Some(dx), Some(dvalues), None])
+        Ok(vec![dx, Some(dvalues), None])
     }
 }

@@ -14,7 +14,7 @@ use super::embedding::{places_in_order, scale_of};
 use super::fill::fill_along;
 use super::gather::{self, Scattered, fitted};
 use super::parts::Index;
-use super::places::{add_at, checked, places_along, take_at, wrapped};
+use super::places::{checked, places_along, wrapped};
 use super::put::put_along;
 use super::segments::{self, Fold, Line};
 use super::slice_scatter::slice_scatter;
@@ -25,7 +25,7 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Saves, apply, check_pair};
+use crate::ops::{Op, Saves, apply, check_pair, composite};
 use crate::shape::{self, Layout};
 use crate::tensor::Tensor;
 
@@ -340,17 +340,11 @@ struct At {
 }
 
 impl At {
-    /// The places in `x`.
-    #[track_caller]
-    fn places(&self, x: &Tensor) -> Result<Tensor> {
-        places_along(self.op, x, self.axis, &self.index)
-    }
-
     /// How many values each element of `x` meets.
     #[track_caller]
     fn counts(&self, x: &Tensor) -> Result<Tensor> {
         let ones = Tensor::ones(&[], (DType::I64, x.device()))?.broadcast_to(self.index.shape())?;
-        add_at(&ones, &self.places(x)?, x.numel())?.reshape(x.shape())
+        along::add_along(self.op, x.shape(), self.axis, &self.index, &ones)
     }
 }
 
@@ -474,18 +468,28 @@ impl Op for ProdAt {
     /// The product of all others. Where one value of a place is zero, that one has the product of the
     /// rest; where two are, none has any.
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (x, index, values) = (saved.input(0), saved.input(1), saved.input(2));
-        let places = &places_along(self.op, x, self.axis, index)?;
-        let is_zero = values.eq_scalar(0.0)?;
-        let zeros = is_zero.to_dtype(DType::I64)?;
-        let zeros = take_at(&add_at(&zeros, places, x.numel())?, places)?;
-        let is_only = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
-        let without = apply(*self, &[x, index, &values.masked_fill(&is_only, 1.0)?])?;
-        let rest = take_at(&dy.mul(&without)?, places)?;
-        let usual = take_at(&dy.mul(saved.output())?, places)?;
-        let usual = usual.div(&values.masked_fill(&is_zero, 1.0)?)?;
+        let ProdAt { op, axis } = *self;
+        let (x, index, values, y) =
+            (saved.input(0), saved.input(1), saved.input(2), saved.output());
+        let read = |t: &Tensor| along::take_along(op, t, axis, index);
+        let is_zero = composite(op, &[], [values], |[values], _| {
+            values.eq_scalar(0.0)?.to_dtype(DType::I32)
+        })?;
+        let zeros = read(&along::add_along(op, x.shape(), axis, index, &is_zero)?)?;
+        let others = composite(op, &[], [values, &zeros], |[values, zeros], _| {
+            let is_only = values.eq_scalar(0.0)?.logical_and(&zeros.eq_scalar(1.0)?)?;
+            values.masked_fill(&is_only, 1.0)
+        })?;
+        let rest = read(&dy.mul(&apply(*self, &[x, index, &others])?)?)?;
+        let usual = read(&dy.mul(y)?)?;
+        let of = [values, &zeros, &rest, &usual];
+        let dvalues = composite(op, &[], of, |[values, zeros, rest, usual], _| {
+            let is_zero = values.eq_scalar(0.0)?;
+            let is_only = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
+            is_only.where_(rest, &usual.div(&values.masked_fill(&is_zero, 1.0)?)?)
+        })?;
         let dx = apply(*self, &[dy, index, values])?;
-        Ok(vec![Some(dx), None, Some(is_only.where_(&rest, &usual)?)])
+        Ok(vec![Some(dx), None, Some(dvalues)])
     }
 }
 
@@ -568,21 +572,35 @@ impl Op for ExtremeAt {
 
     /// All that are equal to the result share the gradient.
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (x, index, values) = (saved.input(0), saved.input(1), saved.input(2));
-        let at = At { op: self.op, axis: self.axis, index: index.clone() };
-        let (y, places) = (saved.output(), &at.places(x)?);
-        let number = |t: Tensor| t.to_dtype(dy.dtype());
-        let own = match self.include_self {
-            true => number(x.eq(y)?)?,
-            false => number(at.counts(x)?.eq_scalar(0.0)?)?,
-        };
-        let is_hit = values.eq(&take_at(y, places)?)?;
+        let (x, index, values, y) =
+            (saved.input(0), saved.input(1), saved.input(2), saved.output());
+        let ExtremeAt { op, axis, include_self, .. } = *self;
+        let seen = along::take_along(op, y, axis, index)?;
+        let hits = composite(op, &[], [values, &seen], |[values, seen], _| {
+            values.eq(seen)?.to_dtype(DType::I32)
+        })?;
         // Counts are integers, whose sums need no order.
-        let winners = add_at(&is_hit.to_dtype(DType::I64)?, places, x.numel())?;
-        let winners = number(winners.reshape(x.shape())?)?.add(&own)?;
-        let hits = number(is_hit)?;
-        let share = dy.div(&winners.maximum_scalar(1.0)?)?;
-        let dvalues = take_at(&share, places)?.mul(&hits)?;
-        Ok(vec![Some(share.mul(&own)?), None, Some(dvalues)])
+        let winners = along::add_along(op, x.shape(), axis, index, &hits)?;
+        // An element itself wins where these are equal.
+        let own = match include_self {
+            true => [x.clone(), y.clone()],
+            false => {
+                let at = At { op, axis, index: index.clone() };
+                [at.counts(x)?, Tensor::zeros(&[], (DType::I64, x.device()))?]
+            }
+        };
+        let of = [dy, &winners, &own[0], &own[1]];
+        let share = composite(op, &[], of, |[dy, winners, own, to], _| {
+            let own = own.eq(to)?.to_dtype(dy.dtype())?;
+            dy.div(&winners.to_dtype(dy.dtype())?.add(&own)?.maximum_scalar(1.0)?)
+        })?;
+        let dx = composite(op, &[], [&share, &own[0], &own[1]], |[share, own, to], _| {
+            share.mul(&own.eq(to)?.to_dtype(share.dtype())?)
+        })?;
+        let taken = along::take_along(op, &share, axis, index)?;
+        let dvalues = composite(op, &[], [&taken, values, &seen], |[taken, values, seen], _| {
+            taken.mul(&values.eq(seen)?.to_dtype(taken.dtype())?)
+        })?;
+        Ok(vec![Some(dx), None, Some(dvalues)])
     }
 }

@@ -2,7 +2,7 @@
 //! of equal places is folded into the tensor, which is read and written where there is such a run and nowhere else.
 //!
 //! ```text
-//! at most FEW values   one launch, whose program sorts and folds them all
+//! at most FEW values   one launch, which compares each with each and folds those that are equal
 //! more                 place_words, a pass for each 8 bits of a place, add_segments, join_sums
 //! ```
 
@@ -17,15 +17,14 @@ use crate::ops::order::words_in_order;
 use crate::shape::product;
 use crate::tensor::Tensor;
 
-/// Values, at most, that one program sorts.
+/// Values, at most, that are compared each with each.
 const FEW: usize = 4096;
-/// Values of a thread of it, and the fewest of a program.
-const WIDTH: usize = 8;
+/// Values of a program that compares, and what it compares them with at a time.
+const OWN: usize = 16;
+const COMPARED: usize = 128;
 /// Words of a program that folds a part, and blocks that a program joins at a time.
 const BLOCK: usize = 1024;
 const JOINED: usize = 128;
-/// Bits of a pass of a sort.
-const DIGIT: usize = 8;
 
 /// What becomes of a value and what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,14 +106,12 @@ pub(super) fn fold_into(
     let bits = (usize::BITS - (n - 1).leading_zeros()).max(1) as usize;
     let dtypes = [y.dtype(), launch::accumulate_dtype(y.dtype())];
     if count <= FEW {
-        let block = count.next_power_of_two().max(32 * WIDTH);
-        let words = Tensor::uninitialized(&[block], (DType::I64, y.device()))?;
-        let tensors = [(&index, false), (&values, false), (y, true), (&words, true)];
+        let tensors = [(&index, false), (&values, false), (y, true)];
         let pointers = tensors.map(|(t, mutable)| launch::pointer(t, mutable));
-        let args = [&pointers[..], &places, &[number(bits.div_ceil(DIGIT))], &flag].concat();
+        let args = [&pointers[..], &places[..5], &flag].concat();
         let kernel = fold.pick(&device::add_few::KERNEL, &device::multiply_few::KERNEL);
-        let warps = Some((block / WIDTH / 32) as u32);
-        return launch::warped(kernel, y, Grid::x(1), &dtypes, &[block as i64], warps, &args);
+        let (grid, consts) = (Grid::x(count.div_ceil(OWN)), [OWN as i64, COMPARED as i64]);
+        return launch::warped(kernel, y, grid, &dtypes, &consts, Some(4), &args);
     }
     let words = Tensor::uninitialized(&[count], (DType::I64, y.device()))?;
     let pointers = [launch::pointer(&index, false), launch::pointer(&words, true)];

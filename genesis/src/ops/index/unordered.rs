@@ -158,6 +158,21 @@ pub(super) struct Meeting<'t> {
     pub(super) values: &'t Tensor,
 }
 
+/// Adds the values that meet each element of dense `sums` to it, whose dtype is that of their sums, in any order; false where
+/// there are too many axes for a launch.
+#[track_caller]
+pub(super) fn add_along(sums: &Tensor, at: &Meeting<'_>) -> Result<bool> {
+    if at.values.numel() == 0 || sums.numel() == 0 {
+        return Ok(true);
+    }
+    let flag = flag::args(at.op, sums.device(), sums.shape()[at.axis])?;
+    let kernel = (&device::add_along::KERNEL, &[at.values.dtype(), sums.dtype()][..]);
+    let met = (at.index, Some(at.values));
+    let is_done = launch::along::changed_along(kernel, sums, at.axis, met, &flag)?;
+    flag::refuse(sums.device())?;
+    Ok(is_done)
+}
+
 /// The largest or smallest of the values that meet each element of `x`, which counts too unless `include_self` is false
 /// and there is a value; NaN before all.
 #[track_caller]
