@@ -103,6 +103,15 @@ impl Tile {
         Tile { rows: if rows == 1 { 1 } else { numel / across }, cols: across, warps }
     }
 
+    /// This tile, or a quarter of its rows where a GPU would have so few programs that most multiprocessors were without.
+    pub fn spread(self, chip: &Chip, programs: usize) -> Tile {
+        const SHARE: usize = 4;
+        let is_few = !chip.is_cpu() && SHARE * programs <= chip.multiprocessors();
+        let rows =
+            if is_few && self.rows.is_multiple_of(SHARE) { self.rows / SHARE } else { self.rows };
+        Tile { rows, ..self }
+    }
+
     /// The tile of a function that is computed in f64 by many steps: two elements a thread, for what the steps keep
     /// fills the registers for more.
     pub fn of_many_steps(chip: &Chip, rows: usize, cols: usize) -> Tile {
@@ -124,11 +133,16 @@ impl Tile {
         }
     }
 
-    /// Rows and columns of a table of distances between points, which a program makes.
-    pub fn of_distances(chip: &Chip) -> [usize; 2] {
-        match chip {
+    /// Rows and columns of a table of `count` distances between points, which a program makes: of few an element a thread, so
+    /// that every multiprocessor has some.
+    pub fn of_distances(chip: &Chip, count: usize) -> [usize; 2] {
+        const WHOLE: [usize; 2] = [32, 64];
+        match *chip {
             Chip::Cpu => [8, 64],
-            Chip::Gpu { .. } => [32, 64],
+            Chip::Gpu { multiprocessors, .. } => {
+                let is_few = count < multiprocessors * WHOLE[0] * WHOLE[1];
+                if is_few { [4, 32] } else { WHOLE }
+            }
         }
     }
 }
@@ -147,6 +161,8 @@ mod tests {
         assert_eq!(Flat::of_few(&Chip::Cpu, 4), Flat { block: 4096, warps: None });
         let strided = Tile::of(gpu, 4, 8192, 8192);
         assert_eq!((strided.rows, strided.cols), (8, 256));
+        assert_eq!(strided.spread(gpu, 1024), strided);
+        assert_eq!(strided.spread(gpu, 8).rows, 2);
         let thin = Tile::of(gpu, 4, 8192, 3);
         assert_eq!((thin.rows, thin.cols), (256, 8));
         assert_eq!(Tile::of(gpu, 4, 1, 5000), Tile { rows: 1, cols: 2048, warps: Some(4) });

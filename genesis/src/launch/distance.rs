@@ -64,7 +64,7 @@ fn tiled(kernel: &'static KernelDef, of: &[&Tensor], to: &Tensor, p: f64) -> Res
 
 /// Programs for a result of planes, and the rows and columns of each.
 fn tiles(to: &Tensor) -> (Grid, [usize; 2]) {
-    let [rows, cols] = Tile::of_distances(&chip(to.device()));
+    let [rows, cols] = Tile::of_distances(&chip(to.device()), to.numel());
     let [planes, m, n] = [0, 1, 2].map(|axis| to.shape()[axis]);
     (Grid::x(planes * m.div_ceil(rows) * n.div_ceil(cols)), [rows, cols])
 }

@@ -57,8 +57,11 @@ impl Walk {
                 Size { consts: vec![block as i64], grid: cols.div_ceil(block), parts: 1, warps }
             }
             Form::Matrix | Form::Strided => {
-                let Tile { rows: m, cols: n, warps } = Tile::of(chip, self.bytes, rows, cols);
-                let grid = d0 * d1 * rows.div_ceil(m) * cols.div_ceil(n);
+                let programs =
+                    |tile: Tile| d0 * d1 * rows.div_ceil(tile.rows) * cols.div_ceil(tile.cols);
+                let whole = Tile::of(chip, self.bytes, rows, cols);
+                let tile = whole.spread(chip, programs(whole));
+                let (grid, Tile { rows: m, cols: n, warps }) = (programs(tile), tile);
                 Size { consts: vec![m as i64, n as i64], grid, parts: 1, warps }
             }
             Form::Rows if self.is_turned => {

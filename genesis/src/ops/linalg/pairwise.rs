@@ -1,6 +1,7 @@
 //! The distance of every point of one set to every point of another.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 use kernels::distance::NEAR;
 
 use super::matmul::full_precision;
@@ -108,9 +109,15 @@ impl Distances {
     }
 }
 
-/// Planes with their last two axes exchanged.
+/// Planes with their last two axes exchanged, and so in memory: points that are read together then lie together.
 fn turned(t: &Tensor) -> Result<Tensor> {
     t.transpose(-1, -2)?.contiguous()
+}
+
+/// Planes with their last two axes exchanged, for a walk that takes so many steps: where there are few, strided reads take
+/// less time than a launch.
+fn turned_for(t: &Tensor, work: usize) -> Result<Tensor> {
+    if work < MANY && t.device() != Device::Cpu { t.transpose(-1, -2) } else { turned(t) }
 }
 
 /// Both sets of points about the mean of the first: distances are those of the points, and fewer are near.
@@ -171,7 +178,8 @@ impl Op for Distances {
             let of = [&turned(x)?, &turned(y)?, &squares(&u)?, &squares(&v)?];
             launch::distance::distances_of_products(of, &z)?;
         } else if z.numel() > 0 {
-            launch::distance::distances(&turned(x)?, &turned(y)?, &z, self.p)?;
+            let work = product([z.numel(), x.shape()[2]]);
+            launch::distance::distances(&turned_for(x, work)?, &turned_for(y, work)?, &z, self.p)?;
         }
         Ok(z)
     }
@@ -204,8 +212,9 @@ impl Op for Distances {
             launch::distance::distances_bwd([points, others, w, z], &dx, self.p)?;
             Ok(Some(dx))
         };
+        let work = product([z.numel(), x.shape()[2]]);
         let dx = match saved.wanted[0] {
-            true => gradient(x, y, &turned(&w)?, &turned(z)?)?,
+            true => gradient(x, y, &turned_for(&w, work)?, &turned_for(z, work)?)?,
             false => None,
         };
         let other = match saved.wanted[1] {
