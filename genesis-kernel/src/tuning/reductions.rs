@@ -45,13 +45,18 @@ impl Reduction {
         if inner == 1 {
             return Reduction::of_rows(chip, wanted, outer, n);
         }
-        let most = if chip.is_cpu() { 32 } else { BYTES_OF_COLUMNS / (COLUMNS * bytes) };
+        // Where there are few columns, a program reads more rows at once, and more programs share them.
+        let narrow = match chip.is_cpu() {
+            true => 1,
+            false => COLUMNS / inner.next_power_of_two().clamp(16, COLUMNS),
+        };
+        let most = if chip.is_cpu() { 32 } else { narrow * BYTES_OF_COLUMNS / (COLUMNS * bytes) };
         let rows = n.next_power_of_two().min(most);
         // Where few are added, more columns make up for it.
         let wider = if chip.is_cpu() { 1 } else { (most / rows).clamp(1, 8) };
         let cols = inner.next_power_of_two().clamp(16, COLUMNS * wider);
         let tiles = inner.div_ceil(cols) * outer;
-        let parts = shares(wanted, tiles, n.div_ceil(rows)).min(64);
+        let parts = shares(wanted, tiles, n.div_ceil(rows)).min(64 * narrow);
         let is_full = !chip.is_cpu() && rows * cols * bytes == BYTES_OF_COLUMNS;
         Reduction { rows, cols, parts, warps: is_full.then_some(WARPS_OF_COLUMNS) }
     }
@@ -150,6 +155,7 @@ mod tests {
         assert_eq!(parts(1, 8192 * 8192, 1), 528);
         assert!(parts(1, 2048, 896) > 32);
         assert_eq!(parts(1, 8192, 8192), 8);
+        assert_eq!(parts(1, 1 << 20, 64), 128);
         assert_eq!(parts(1, 100, 1), 1);
     }
 

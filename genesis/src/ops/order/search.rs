@@ -55,7 +55,8 @@ impl Tensor {
             launch::number(DType::I64, f64::from(u8::from(right))),
         ];
         let grid = Grid::x(lines * m.div_ceil(SEARCHED));
-        let (kernel, dtypes) = (&device::search::KERNEL, [sorted.dtype()]);
+        let place = if n < 1 << 31 { DType::I32 } else { DType::I64 };
+        let (kernel, dtypes) = (&device::search::KERNEL, [sorted.dtype(), place]);
         launch::warped(kernel, &y, grid, &dtypes, &[SEARCHED as i64], None, &args)?;
         Ok(y)
     }

@@ -17,7 +17,7 @@ use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::launch::config::chip;
-use crate::ops::{Op, Saves, apply, wrong_dtype};
+use crate::ops::{Op, Saves, apply, composite, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -27,7 +27,7 @@ pub(super) const AUTOCAST: Precisions = &[("sum", Precision::Single)];
 /// The axes of a reduction, sorted, and whether they stay as extent 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Dims {
-    axes: Vec<usize>,
+    pub(super) axes: Vec<usize>,
     keep: bool,
 }
 
@@ -63,7 +63,7 @@ impl Dims {
     }
 
     /// The result's shape.
-    fn result(&self, shape: &[usize]) -> Vec<usize> {
+    pub(super) fn result(&self, shape: &[usize]) -> Vec<usize> {
         let keep = |(axis, &extent): (usize, &usize)| match self.is_reduced(axis) {
             false => Some(extent),
             true => self.keep.then_some(1),
@@ -424,27 +424,31 @@ fn arg_of_whole_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor
 
 /// Where the extremes of a few long rows stand: each is cut into so many parts of one length, so that many programs
 /// share it. The extreme of a row is that of the extremes of its parts, and the first of equals stands in the first.
+///
+/// Parts of one row overlap where its length is no multiple of their number, which changes no extreme.
 #[track_caller]
 fn arg_by_parts(kernel: &'static KernelDef, rows: &Tensor, parts: usize) -> Result<Tensor> {
     let (m, n) = (rows.shape()[0], rows.shape()[1]);
-    let each = n / parts;
-    // What is over at the end of a row is a part of its own.
-    let mut found = vec![(rows.narrow(1, 0, parts * each)?.reshape(&[m * parts, each])?, parts)];
-    if parts * each < n {
-        found.push((rows.narrow(1, parts * each, n - parts * each)?, 1));
+    let step = n / parts;
+    if m > 1 && step * parts < n {
+        let of = |row: usize| arg_by_parts(kernel, &rows.narrow(0, row, 1)?, parts);
+        let each: Vec<Tensor> = (0..m).map(of).collect::<Result<_>>()?;
+        return Tensor::cat(&each.iter().collect::<Vec<_>>(), 0);
     }
-    let (mut values, mut places) = (Vec::new(), Vec::new());
-    for (start, (part, count)) in [0, parts * each].into_iter().zip(found) {
-        let at = arg_of_whole_rows(kernel, &part)?.reshape(&[m * count, 1])?;
-        values.push(part.gather(1, &at)?.reshape(&[m, count])?);
-        let first = Tensor::arange(0.0, count as f64, 1.0, (DType::I64, rows.device()))?;
-        let first = first.mul_scalar(each as f64)?.add_scalar(start as f64)?;
-        places.push(at.reshape(&[m, count])?.add(&first)?);
-    }
-    let values = Tensor::cat(&values.iter().collect::<Vec<_>>(), 1)?;
-    let places = Tensor::cat(&places.iter().collect::<Vec<_>>(), 1)?;
+    let each = n - step * (parts - 1);
+    let (strides, offset) = (rows.strides(), rows.layout().offset());
+    let part = match m {
+        1 => rows.as_strided(&[parts, each], &[step as i64 * strides[1], strides[1]], offset)?,
+        _ => rows.reshape(&[m * parts, each])?,
+    };
+    let at = arg_of_whole_rows(kernel, &part)?;
+    let values = part.gather(1, &at.unsqueeze(1)?)?.reshape(&[m, parts])?;
     let first = arg_of_whole_rows(kernel, &values)?.reshape(&[m, 1])?;
-    places.gather(1, &first)?.reshape(&[m])
+    let own = at.reshape(&[m, parts])?.gather(1, &first)?;
+    let place = composite("argmax", &[step as f64], [&own, &first], |[own, first], n| {
+        own.add(&first.mul_scalar(n[0])?)
+    })?;
+    place.reshape(&[m])
 }
 
 /// The kernels of an index of an extreme: of rows, of columns, of columns that programs share.
