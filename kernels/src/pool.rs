@@ -83,10 +83,33 @@ fn own_result(depth: i64, height: i64, width: i64) -> (i64, i64, i64, i64) {
     (outer.to::<i64>(), d.to::<i64>(), i.to::<i64>(), j.to::<i64>())
 }
 
+/// `acc` and what tap `c` of `taps` along the last axis sees of lines, times their weights `v`.
+#[device]
+fn plus_tap<T: Float, A: Float, const LINES: usize, const COLS: usize>(
+    acc: Tile2<A, LINES, COLS>,
+    x: View<T, 4>,
+    columns: View<i32, 2>,
+    by_column: View<A, 2>,
+    line: Col<i32, LINES>,
+    is_line: Col<bool, LINES>,
+    v: Col<A, LINES>,
+    j: Tile1<i64, COLS>,
+    is_column: Tile1<bool, COLS>,
+    taps: i64,
+    c: i64,
+) -> Tile2<A, LINES, COLS> {
+    let at = j * taps + c;
+    let column = inner(load(columns.ptr() + at, is_column, -1), x.dim(3)).row();
+    let w = v * load(by_column.ptr() + at, is_column).row();
+    let is_there = is_line & (column >= 0);
+    let seen = load(x.ptr() + (line + column).to::<i64>(), is_there).to::<A>();
+    where_(is_there, fma(w, seen, acc), acc)
+}
+
 /// `y[.., d, i, j] = sum over a, b, c of weights[a] weights[b] weights[c] x[.., at a, at b, at c]`, both
-/// dense.
+/// dense. `TAPS` is how many there are along the last axis, or 0: where it is known, none waits for another.
 #[kernel]
-pub fn resample<T: Float, A: Float, const LINES: usize, const COLS: usize>(
+pub fn resample<T: Float, A: Float, const TAPS: usize, const LINES: usize, const COLS: usize>(
     x: View<T, 4>,
     y: ViewMut<T, 4>,
     depths: View<i32, 2>,
@@ -112,13 +135,19 @@ pub fn resample<T: Float, A: Float, const LINES: usize, const COLS: usize>(
             let v = (u * load(by_row.ptr() + at, inside)).col();
             let line = line_of(outer, z, row, x.dim(1), x.dim(2), x.dim(3)).col();
             let is_line = ((z >= 0) & (row >= 0)).col();
-            for c in range(0, columns.dim(1), 1) {
-                let at = j * columns.dim(1) + c;
-                let column = inner(load(columns.ptr() + at, is_column, -1), x.dim(3)).row();
-                let w = v * load(by_column.ptr() + at, is_column).row();
-                let is_there = is_line & (column >= 0);
-                let seen = load(x.ptr() + (line + column).to::<i64>(), is_there).to::<A>();
-                acc = where_(is_there, fma(w, seen, acc), acc);
+            if TAPS > 0 {
+                for c in static_range(0, TAPS) {
+                    acc = plus_tap::<T, A, LINES, COLS>(
+                        acc, x, columns, by_column, line, is_line, v, j, is_column, TAPS, c,
+                    );
+                }
+            } else {
+                for c in range(0, columns.dim(1), 1) {
+                    let taps = columns.dim(1);
+                    acc = plus_tap::<T, A, LINES, COLS>(
+                        acc, x, columns, by_column, line, is_line, v, j, is_column, taps, c,
+                    );
+                }
             }
         }
     }

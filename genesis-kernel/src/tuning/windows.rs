@@ -41,12 +41,22 @@ const OF_THREAD: usize = 4;
 impl WindowTile {
     /// For `lines` of `width` results.
     pub fn of_results(chip: &Chip, lines: usize, width: usize) -> WindowTile {
+        WindowTile::of_columns(chip, lines, width, COLUMNS)
+    }
+
+    /// For `lines` of `width` results that see one element each along a line: a thread then has neighbours, and looks up their
+    /// line once.
+    pub fn of_elements(chip: &Chip, lines: usize, width: usize) -> WindowTile {
+        WindowTile::of_columns(chip, lines, width, BLOCK)
+    }
+
+    fn of_columns(chip: &Chip, lines: usize, width: usize, most: usize) -> WindowTile {
         let mut block = BLOCK;
         let wanted = PROGRAMS * chip.multiprocessors();
         while !chip.is_cpu() && block > WARP_THREADS as usize && lines * width < wanted * block {
             block /= 2;
         }
-        let cols = width.next_power_of_two().clamp(1, COLUMNS.min(block));
+        let cols = width.next_power_of_two().clamp(1, most.min(block));
         let warps = (block / WARP_THREADS as usize).clamp(1, WARPS) as u32;
         WindowTile { rows: block / cols, cols, warps }
     }
@@ -84,6 +94,8 @@ mod tests {
         assert_eq!(tile(64 * 64 * 56, 56), (8, 64, 4));
         assert_eq!(tile(8 * 64 * 7, 7), (4, 8, 1));
         assert_eq!(tile(1, 1 << 20), (4, 128, 4));
+        let wide = WindowTile { rows: 1, cols: 512, warps: 4 };
+        assert_eq!(WindowTile::of_elements(&h200(), 1024, 1022), wide);
         assert_eq!(tile(3, 5), (4, 8, 1));
         assert_eq!(WindowTile::of_results(&Chip::Cpu, 3, 5).rows, 64);
     }

@@ -36,10 +36,13 @@ fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor]) -> Result<()>) -> Re
     Ok(())
 }
 
-/// A kernel for results `on`: `many`, a program of which has some of them, or where there is one and windows are wide
-/// `wide`, which has one.
+/// Taps along the last axis, at most, that a kernel is compiled for.
+const MOST_TAPS: usize = 4;
+
+/// A kernel for results `on`: `many`, a program of which has some of them and which takes numbers first, or where there is one
+/// and windows are wide `wide`, which has one.
 fn go(
-    many: &'static KernelDef,
+    (many, first): (&'static KernelDef, &[i64]),
     wide: Option<&'static KernelDef>,
     tables: &[Table; 3],
     dtypes: &[DType],
@@ -52,12 +55,19 @@ fn go(
         let taps = [0, 1, 2].map(|axis| tables[axis].taps);
         Some((kernel, on.numel(), WindowTile::of_window(&chip, on.numel(), taps)?))
     });
-    let (kernel, grid, WindowTile { rows, cols, warps }) = wide.unwrap_or_else(|| {
-        let tile = WindowTile::of_results(&chip, lines, width);
-        (many, lines.div_ceil(tile.rows) * width.div_ceil(tile.cols), tile)
-    });
+    let ((kernel, first), grid, WindowTile { rows, cols, warps }) = match wide {
+        Some((kernel, grid, tile)) => ((kernel, &[][..]), grid, tile),
+        None => {
+            let tile = match first {
+                [1] => WindowTile::of_elements(&chip, lines, width),
+                _ => WindowTile::of_results(&chip, lines, width),
+            };
+            ((many, first), lines.div_ceil(tile.rows) * width.div_ceil(tile.cols), tile)
+        }
+    };
     let options = LaunchOptions { num_warps: Some(warps), ..LaunchOptions::default() };
-    launch_as(kernel, on, Grid::x(grid), dtypes, &[rows as i64, cols as i64], options, args)
+    let consts = [first, &[rows as i64, cols as i64]].concat();
+    launch_as(kernel, on, Grid::x(grid), dtypes, &consts, options, args)
 }
 
 /// Whether these have elements, on the CPU.
@@ -79,7 +89,9 @@ pub(crate) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> Result<()
         let mut args = vec![own_view(&parts[1], false), own_view(&parts[0], true)];
         args.extend(more.iter().map(|table| own_view(table, false)));
         let wide = Some(&device::resample_wide::KERNEL);
-        go(&device::resample::KERNEL, wide, tables, &dtypes, &parts[0], &args)
+        let taps = tables[2].taps;
+        let taps = [if taps <= MOST_TAPS { taps as i64 } else { 0 }];
+        go((&device::resample::KERNEL, &taps), wide, tables, &dtypes, &parts[0], &args)
     })
 }
 
@@ -95,7 +107,7 @@ pub(crate) fn max_pool(tables: &[Table; 3], x: &Tensor, y: &Tensor, which: &Tens
         args.extend(more.iter().map(|table| own_view(table, false)));
         args.push(Arg::Scalar(lowest(y.dtype())));
         let wide = Some(&device::max_pool_wide::KERNEL);
-        go(&device::max_pool::KERNEL, wide, tables, &[y.dtype()], y, &args)
+        go((&device::max_pool::KERNEL, &[]), wide, tables, &[y.dtype()], y, &args)
     })
 }
 
@@ -124,7 +136,7 @@ pub(crate) fn max_pool_bwd(
         let [dx, dy, which] = [&parts[0], &parts[1], &parts[2]];
         let mut args = vec![own_view(dy, false), pointer(which, false), own_view(dx, true)];
         args.extend(more.iter().map(|table| own_view(table, false)));
-        go(&device::max_pool_bwd::KERNEL, None, tables, &dtypes, dx, &args)
+        go((&device::max_pool_bwd::KERNEL, &[]), None, tables, &dtypes, dx, &args)
     })
 }
 

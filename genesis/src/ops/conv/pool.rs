@@ -9,7 +9,6 @@ pub(super) mod info;
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::Device;
 
 use super::window::Window;
 use crate::autograd::SavedTensors;
@@ -169,7 +168,8 @@ impl Tensor {
         shape::numel(NAME, &[lead, size].concat())?;
         let (outer, all) = (shape::product(lead), shape::product(size));
         let each = shape::product(&self.shape()[lead.len()..]);
-        let zeros = Tensor::zeros(&[outer, all], (self.dtype(), self.device()))?;
+        let zero = Tensor::zeros(&[1, 1], (self.dtype(), self.device()))?;
+        let zeros = zero.broadcast_to(&[outer, all])?;
         let which = which.reshape(&[outer, each])?;
         let filled = zeros.scatter(1, &which, &self.reshape(&[outer, each])?)?;
         filled.reshape(&[lead, size].concat())
@@ -315,10 +315,10 @@ pub(super) fn resample(x: &Tensor, tables: &[Table]) -> Result<Tensor> {
 /// The longest axes that stay as they are and have a table for that.
 const MOST_KEPT: usize = 1 << 16;
 
-/// On the CPU: [`resample`] of a tensor that is dense with its axes in another order, as images whose channels are last; the
+/// [`resample`] of a tensor that is dense with its axes in another order, as images whose channels are last; the
 /// result lies likewise. None where other axes lie between more of the resized ones than a launch has.
 fn as_it_lies(x: &Tensor, tables: &[Table]) -> Result<Option<Tensor>> {
-    if x.device() != Device::Cpu || x.is_contiguous() || trace::is_on() || x.numel() == 0 {
+    if x.is_contiguous() || trace::is_on() || x.numel() == 0 {
         return Ok(None);
     }
     let Some(order) = memory_order(x.shape(), &[x.strides()]) else { return Ok(None) };
