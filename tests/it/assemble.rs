@@ -74,7 +74,7 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
         // Of a step of a product, of its columns, of a line of windows.
         "TAPS" => match kernel.name() {
             "conv" => 1,
-            "conv_weight" | "grid_sample" => 2,
+            "conv_weight" | "grid_sample" | "resample" => 2,
             _ => 4,
         },
         // Four warps have few elements a thread, as launches make them.
