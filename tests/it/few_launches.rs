@@ -151,6 +151,21 @@ fn rows() -> Vec<Row> {
         row("mode", &[&[6, 40]], [6, 4], |x| Ok(x[0].mul_scalar(3.0)?.round()?.mode(0, false)?.0)),
         row("median_dim", &[&[6, 40]], [5, 2], |x| Ok(x[0].median_dim(1, false)?.0)),
         row("nanmedian", &[&[6, 40]], [5, 2], |x| x[0].nanmedian()),
+        row("pixel_shuffle", &[&[2, 8, 65, 64]], [1, 1], |x| x[0].pixel_shuffle(2)),
+        row("copy of six axes", &[&[2, 4, 3, 2, 2, 64]], [1, 0], |x| {
+            x[0].permute(&[2, 0, 3, 1, 5, 4])?.contiguous()
+        }),
+        row("argmax_all of a long row", &[&[70_001]], [5, 0], |x| x[0].argmax_all()),
+        row("cdist", &[&[20, 7], &[33, 7]], [1, 2], |x| x[0].cdist(&x[1], 1.0)),
+        row("put", &[&[40, 50], &[64]], [2, 1], |x| {
+            let places: Vec<i64> = (0..64).map(|i| i * 37 % 90).collect();
+            let places = Tensor::from_slice_on(&places, &[64], x[0].device())?;
+            x[0].put(&places, &x[1], true)
+        }),
+        row("take_along_dim of rows", &[&[12, 40]], [1, 4], |x| {
+            let rows = Tensor::from_slice_on(&[3i64, 0, -1, 3], &[4, 1], x[0].device())?;
+            x[0].take_along_dim(&rows, 0)
+        }),
         row("multi_margin_loss", &[&[64, 10]], [1, 1], |x| {
             let classes: Vec<i64> = (0..64).map(|i| i * 3 % 10).collect();
             let target = Tensor::from_slice_on(&classes, &[64], x[0].device())?;

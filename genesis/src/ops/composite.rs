@@ -70,33 +70,6 @@ pub(in crate::ops) fn composite_ending<const N: usize>(
     })
 }
 
-/// What an op of `N` operands with several results is made of.
-pub(in crate::ops) type Descriptions<const N: usize> = fn([&Tensor; N], &[f64]) -> Result<Results>;
-
-/// Runs an op with several results that is made of others, in as few launches as can be. It has no gradient: what it is given
-/// needs none.
-///
-/// # Errors
-/// What the ops of the description refuse.
-#[track_caller]
-pub(in crate::ops) fn several<const N: usize>(
-    name: &'static str,
-    numbers: &[f64],
-    inputs: [&Tensor; N],
-    description: Descriptions<N>,
-) -> Result<Results> {
-    static KNOWN: Mutex<BTreeMap<Key, Arc<Several>>> = Mutex::new(BTreeMap::new());
-    let bits = numbers.iter().map(|number| number.to_bits()).collect();
-    let known = kept(&KNOWN, (name, [description as usize, 0], bits), || {
-        let numbers = numbers.to_vec();
-        Several::new(move |args| description(std::array::from_fn(|i| &args[i]), &numbers))
-    });
-    without_autocast(|| match known.call(&inputs) {
-        Err(error) if error.op_name() == Some("fuse") => description(inputs, numbers),
-        done => done,
-    })
-}
-
 fn known<const N: usize>(
     name: &'static str,
     numbers: &[f64],

@@ -34,7 +34,7 @@ use crate::dispatch::autocast::Precisions;
 pub use crate::launch::epilogue::Gate;
 pub(crate) use attention::part_gradients;
 pub use attention::{Attention, AttentionBackend, Varlen};
-use composite::{Differentiated, composite, composite_ending, gradients, several};
+use composite::{Differentiated, composite, composite_ending, gradients};
 pub use conv::{Conv, GridMode, GridPadding, GridSample, Interpolation, Resize, Window};
 pub use elementwise::{RoundingMode, Tolerance};
 pub use index::{

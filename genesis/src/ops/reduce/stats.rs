@@ -6,10 +6,9 @@ use genesis_kernel::tuning::rows::step_of_row;
 
 use super::fold::{Folded, NUMBERS, axes_of, has_kernels, over};
 use super::sum::Dims;
-use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{apply, composite, several};
+use crate::ops::{apply, composite};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -20,14 +19,6 @@ impl Tensor {
     /// As [`Tensor::min_dims`].
     #[track_caller]
     pub fn aminmax(&self, dims: &[i64], keep: bool) -> Result<(Tensor, Tensor)> {
-        let is_recorded = is_grad_enabled() && self.requires_grad();
-        if has_kernels(self) && !is_recorded {
-            let axes = Dims::new("min", dims, keep, self.shape())?;
-            if let [Some(low), Some(high)] = &extremes_at_once(self, &axes)?[..] {
-                let shape = axes.result(self.shape());
-                return Ok((low.reshape(&shape)?, high.reshape(&shape)?));
-            }
-        }
         Ok((self.min_dims(dims, keep)?, self.max_dims(dims, keep)?))
     }
 
@@ -334,19 +325,6 @@ fn last_of_longest_run(sorted: &Tensor, order: &Tensor) -> Result<Tensor> {
         launch::views(kernel, grid, &[rows.dtype()], &consts, &tensors, &[])?;
     }
     at.reshape(&shape)
-}
-
-/// The smallest and the largest element over some axes, of one walk.
-#[track_caller]
-fn extremes_at_once(x: &Tensor, axes: &Dims) -> Result<Vec<Option<Tensor>>> {
-    // Those axes last, where one kernel reduces them.
-    let (last, first): (Vec<i64>, Vec<i64>) =
-        (0..x.rank() as i64).partition(|&axis| axes.axes.contains(&(axis as usize)));
-    let laid = x.detach().permute(&[&first[..], &last[..]].concat())?;
-    several("aminmax", &[last.len() as f64], [&laid], |[x], n| {
-        let dims: Vec<i64> = (1..=n[0] as i64).map(|axis| -axis).collect();
-        Ok(vec![Some(x.min_dims(&dims, false)?), Some(x.max_dims(&dims, false)?)])
-    })
 }
 
 #[cfg(feature = "op-info")]

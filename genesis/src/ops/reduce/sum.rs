@@ -27,7 +27,7 @@ pub(super) const AUTOCAST: Precisions = &[("sum", Precision::Single)];
 /// The axes of a reduction, sorted, and whether they stay as extent 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Dims {
-    pub(super) axes: Vec<usize>,
+    axes: Vec<usize>,
     keep: bool,
 }
 
@@ -63,7 +63,7 @@ impl Dims {
     }
 
     /// The result's shape.
-    pub(super) fn result(&self, shape: &[usize]) -> Vec<usize> {
+    fn result(&self, shape: &[usize]) -> Vec<usize> {
         let keep = |(axis, &extent): (usize, &usize)| match self.is_reduced(axis) {
             false => Some(extent),
             true => self.keep.then_some(1),
