@@ -436,9 +436,9 @@ fn arg_by_parts(kernel: &'static KernelDef, rows: &Tensor, parts: usize) -> Resu
         return Tensor::cat(&each.iter().collect::<Vec<_>>(), 0);
     }
     let each = n - step * (parts - 1);
-    let (strides, offset) = (rows.strides(), rows.layout().offset());
+    let stride = rows.strides()[1];
     let part = match m {
-        1 => rows.as_strided(&[parts, each], &[step as i64 * strides[1], strides[1]], offset)?,
+        1 => rows.as_strided(&[parts, each], &[step as i64 * stride, stride], 0)?,
         _ => rows.reshape(&[m * parts, each])?,
     };
     let at = arg_of_whole_rows(kernel, &part)?;
