@@ -16,6 +16,7 @@ mod inline_asm;
 mod integer;
 mod target;
 
+use self::far::Turned;
 use self::integer::int_binary;
 use self::target::{is_half, with_lanes_of};
 use super::llvm::{Emitter, FloatPred, IntPred, Val};
@@ -121,8 +122,11 @@ pub(crate) fn unary(
         UnaryOp::Log2Approx if dtype == DType::F32 && target == Target::Nvptx => {
             Ok(e.inline_asm(ty, "lg2.approx.f32 $0, $1;", "=f,f", &[x], false))
         }
-        UnaryOp::SinFar if dtype.is_float() => Ok(far::sine(e, target, dtype, x, 0)),
-        UnaryOp::CosFar if dtype.is_float() => Ok(far::sine(e, target, dtype, x, 1)),
+        UnaryOp::SinFar if dtype.is_float() => Ok(far::turned(e, target, dtype, x, Turned::Sine)),
+        UnaryOp::CosFar if dtype.is_float() => Ok(far::turned(e, target, dtype, x, Turned::Cosine)),
+        UnaryOp::TanFar if dtype.is_float() => {
+            Ok(far::turned(e, target, dtype, x, Turned::Tangent))
+        }
         _ => Err(unknown(op, dtype)),
     }
 }

@@ -8,6 +8,7 @@
 //! with values of LLVM, and both get the same bits.
 
 use super::DType;
+use std::ops::Div;
 
 /// Larger magnitudes of f64 are far.
 pub(crate) const FAR: f64 = (1u64 << 45) as f64;
@@ -260,6 +261,11 @@ impl Steps for Numbers {
 /// The sine after as many more quarter turns of what is far for the dtype that it came from, else zero.
 pub(super) fn sine_of(dtype: DType, x: f64, quarters: u64) -> f64 {
     if x.abs() > limit(dtype) { sine(&Numbers, x, quarters) } else { 0.0 }
+}
+
+/// The tangent as the quotient of what [`sine_of`] gives, or zero where both are.
+pub(super) fn quotient<T: PartialEq + Default + Div<Output = T>>(sine: T, cosine: T) -> T {
+    if cosine == T::default() { T::default() } else { sine / cosine }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ names! {
         Neg "neg", Not "not", Abs "abs", Sqrt "sqrt", Rsqrt "rsqrt", Exp "exp", Exp2 "exp2",
         Log "log", Log2 "log2", Sin "sin", Cos "cos", Tanh "tanh", Erf "erf", Sigmoid "sigmoid",
         Floor "floor", Ceil "ceil", Round "round", Trunc "trunc", PopCount "popcount", LeadingZeros "clz", Exp2Approx "exp2_approx",
-        Exp2Flush "exp2_flush", RecipApprox "recip_approx", SinFar "sin_far", CosFar "cos_far",
+        Exp2Flush "exp2_flush", RecipApprox "recip_approx", SinFar "sin_far", CosFar "cos_far", TanFar "tan_far",
         Log2Approx "log2_approx", Log2Flush "log2_flush", SqrtApprox "sqrt_approx", Log1p "log1p", Tan "tan",
     }
     BinaryOp {

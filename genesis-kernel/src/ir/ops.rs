@@ -51,6 +51,8 @@ pub enum UnaryOp {
     SinFar,
     /// The cosine of what is above 2^45 in magnitude, else zero. Only passes make it.
     CosFar,
+    /// The tangent of what is above 2^45 in magnitude, the quotient of the two, else zero. Only passes make it.
+    TanFar,
     /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
     /// smallest normal number. Only passes make it.
     RecipApprox,
@@ -558,6 +560,7 @@ impl UnaryOp {
             | UnaryOp::Exp2Flush
             | UnaryOp::SinFar
             | UnaryOp::CosFar
+            | UnaryOp::TanFar
             | UnaryOp::RecipApprox
             | UnaryOp::Log2Approx
             | UnaryOp::Log2Flush

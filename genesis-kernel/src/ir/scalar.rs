@@ -128,7 +128,8 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         | UnaryOp::Log1p
         | UnaryOp::Tan
         | UnaryOp::SinFar
-        | UnaryOp::CosFar => 0,
+        | UnaryOp::CosFar
+        | UnaryOp::TanFar => 0,
     }
 }
 
@@ -143,6 +144,10 @@ fn unary_f32(op: UnaryOp, x: f32) -> f32 {
         UnaryOp::Rsqrt => 1.0 / x.sqrt(),
         UnaryOp::SinFar => far::sine_of(DType::F32, f64::from(x), 0) as f32,
         UnaryOp::CosFar => far::sine_of(DType::F32, f64::from(x), 1) as f32,
+        UnaryOp::TanFar => {
+            let [sine, cosine] = [0, 1].map(|i| far::sine_of(DType::F32, f64::from(x), i) as f32);
+            far::quotient(sine, cosine)
+        }
         // Exact in f64 or a reference value: one rounding either way.
         _ => unary_f64(op, f64::from(x)) as f32,
     }
@@ -170,6 +175,10 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Tan => x.tan(),
         UnaryOp::SinFar => far::sine_of(DType::F64, x, 0),
         UnaryOp::CosFar => far::sine_of(DType::F64, x, 1),
+        UnaryOp::TanFar => {
+            let [sine, cosine] = [0, 1].map(|i| far::sine_of(DType::F64, x, i));
+            far::quotient(sine, cosine)
+        }
         UnaryOp::Sin => x.sin(),
         UnaryOp::Cos => x.cos(),
         UnaryOp::Tanh => x.tanh(),

@@ -144,7 +144,8 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::PopCount
         | UnaryOp::LeadingZeros
         | UnaryOp::SinFar
-        | UnaryOp::CosFar => false,
+        | UnaryOp::CosFar
+        | UnaryOp::TanFar => false,
     }
 }
 

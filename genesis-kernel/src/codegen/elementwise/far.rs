@@ -116,10 +116,23 @@ fn long_remainder(e: &Emitter, dtype: DType, a: Val, b: Val) -> Val {
     e.select(e.and(is_finite, divides), result, e.float(ty, f64::NAN))
 }
 
-/// The sine after as many more quarter turns where the argument is beyond [`far::limit`], else zero.
-pub(super) fn sine(e: &Emitter, target: Target, dtype: DType, x: Val, quarters: u64) -> Val {
+/// A function of an angle.
+#[derive(Clone, Copy)]
+pub(super) enum Turned {
+    Sine,
+    Cosine,
+    /// The quotient of the two.
+    Tangent,
+}
+
+/// The function where the argument is beyond [`far::limit`], else zero.
+pub(super) fn turned(e: &Emitter, target: Target, dtype: DType, x: Val, of: Turned) -> Val {
     let ty = e.type_of(x);
-    let what = if quarters == 0 { "sin_far" } else { "cos_far" };
+    let what = match of {
+        Turned::Sine => "sin_far",
+        Turned::Cosine => "cos_far",
+        Turned::Tangent => "tan_far",
+    };
     let function = e.helper(&name_of(e, what, dtype, ty), ty, &[ty], |function| {
         let x = e.param(function, 0);
         let size = e.intrinsic("llvm.fabs", &[ty], &[x]);
@@ -127,21 +140,28 @@ pub(super) fn sine(e: &Emitter, target: Target, dtype: DType, x: Val, quarters: 
         rarely(e, any(e, is_far), e.zero(ty), || {
             let lane = |i| {
                 let x = e.extract(x, i);
-                let value = match target {
+                let sine = |quarters| match target {
                     Target::Host => e.call(long_sine(e, dtype, quarters), &[x]),
                     Target::Nvptx => long_sine_of(e, dtype, x, quarters),
                 };
-                let is_far = e.extract(is_far, i);
-                e.select(is_far, value, e.zero(e.element_ty(ty)))
+                match of {
+                    Turned::Sine => sine(0),
+                    Turned::Cosine => sine(1),
+                    Turned::Tangent => e.fdiv(sine(0), sine(1)),
+                }
             };
-            let lanes: Vec<Val> = (0..e.lanes(ty)).map(lane).collect();
+            let lanes = (0..e.lanes(ty)).map(|i| {
+                // A branch each, so that registers are needed for one at a time.
+                rarely(e, e.extract(is_far, i), e.zero(e.element_ty(ty)), || lane(i))
+            });
+            let lanes: Vec<Val> = lanes.collect();
             e.build_vec(&lanes)
         })
     });
     e.call(function, &[x])
 }
 
-/// One function for all lanes.
+/// The sine after as many more quarter turns: one function for all lanes.
 fn long_sine(e: &Emitter, dtype: DType, quarters: u64) -> Function {
     let ty = e.register_ty(dtype);
     let what = if quarters == 0 { "sin_long" } else { "cos_long" };

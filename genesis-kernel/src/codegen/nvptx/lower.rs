@@ -9,7 +9,7 @@ use super::programmatic_dependent_launch;
 use super::registers::Registers;
 use super::thread;
 use crate::Error;
-use crate::ir::{Combine, Op, OpKind, Type, Value};
+use crate::ir::{Combine, Op, OpKind, Type, UnaryOp, Value};
 use crate::machine::{Cast, Inst, Part, Register};
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -285,6 +285,14 @@ impl<'a> Lowering<'a> {
         let operands = self.operands_of_rows(op)?;
         if let OpKind::Asm { pack: 2.., .. } = self.func.op(op).kind {
             return self.packed_asm(op, &operands);
+        }
+        if let OpKind::Unary(UnaryOp::SinFar | UnaryOp::CosFar | UnaryOp::TanFar) =
+            self.func.op(op).kind
+        {
+            // A branch that is seldom taken: one for all elements of a thread, between which others would stand.
+            let all = self.one(op, &[self.e.build_vec(&operands[0])])?;
+            let registers = (0..operands[0].len() as u32).map(|i| self.e.extract(all, i)).collect();
+            return self.result(op, registers);
         }
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {

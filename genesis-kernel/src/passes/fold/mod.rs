@@ -137,7 +137,8 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Log1p
         | UnaryOp::Tan
         | UnaryOp::SinFar
-        | UnaryOp::CosFar => false,
+        | UnaryOp::CosFar
+        | UnaryOp::TanFar => false,
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Log2Flush
         | UnaryOp::SqrtApprox
         | UnaryOp::SinFar
-        | UnaryOp::CosFar => m.b.unary(function, x),
+        | UnaryOp::CosFar
+        | UnaryOp::TanFar => m.b.unary(function, x),
     }
 }

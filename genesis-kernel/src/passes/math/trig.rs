@@ -20,6 +20,17 @@ const COS_F32: &[f64] = &[4.166664183e-02, -1.388714183e-03, 2.441425568e-05];
 const SIN_HALF: &[f64] = &[-1.666313857e-01, 8.156920783e-03];
 const COS_HALF: &[f64] = &[4.087048024e-02];
 
+/// `tan r = r + r t P(t)` for the same `r`: 2^-25.7, and 2^-14.3 for 16 bits.
+const TAN_F32: &[f64] = &[
+    3.333315551e-01,
+    1.333883256e-01,
+    5.340864137e-02,
+    2.443933487e-02,
+    3.105353797e-03,
+    9.393975139e-03,
+];
+const TAN_HALF: &[f64] = &[3.349661827e-01, 1.180362627e-01, 9.219405055e-02];
+
 /// What pi/2 as f64 leaves, rounded down, and what that leaves: positive, so that -0 stays -0.
 const PI_2_SECOND: f64 = 6.123233995736765e-17;
 const PI_2_THIRD: f64 = 1.082856673921914e-32;
@@ -41,30 +52,36 @@ pub(super) fn cos(m: &mut Math<'_, '_>, x: Value) -> Value {
     with_far(m, UnaryOp::CosFar, x, near)
 }
 
-/// The sine over the cosine, after odd quarter turns the other way round with the sign turned.
+/// The tangent of what is left, after odd quarter turns minus one over it. In f64 it is the sine over the cosine.
 pub(super) fn tan(m: &mut Math<'_, '_>, x: Value) -> Value {
     let (quadrant, r) = reduce(m, x);
-    let (sine, cosine) = (sin_reduced(m, r), cos_reduced(m, r));
     let (odd, zero) = (m.int_op(BinaryOp::And, quadrant, 1), m.int(0));
     let is_odd = m.b.compare(Predicate::Ne, odd, zero);
+    let near = if m.is_f32() { tan_single(m, r, is_odd) } else { tan_double(m, r, is_odd) };
+    with_far(m, UnaryOp::TanFar, x, near)
+}
+
+fn tan_single(m: &mut Math<'_, '_>, r: Value, is_odd: Value) -> Value {
+    let t = m.mul(r, r);
+    let is_short = m.is_rounded && m.may_approximate();
+    let p = m.poly(t, if is_short { TAN_HALF } else { TAN_F32 });
+    let p = m.mul(p, t);
+    let tangent = m.fma(p, r, r);
+    let over = if m.may_approximate() {
+        let over = m.b.unary(UnaryOp::RecipApprox, tangent);
+        m.neg(over)
+    } else {
+        let minus_one = m.c(-1.0);
+        m.div(minus_one, tangent)
+    };
+    m.select(is_odd, over, tangent)
+}
+
+fn tan_double(m: &mut Math<'_, '_>, r: Value, is_odd: Value) -> Value {
+    let (sine, cosine) = (sin_reduced(m, r), cos_reduced(m, r));
     let minus = m.neg(cosine);
     let (top, bottom) = (m.select(is_odd, minus, sine), m.select(is_odd, sine, cosine));
-    let top = with_far(m, UnaryOp::SinFar, x, top);
-    let bottom = with_far(m, UnaryOp::CosFar, x, bottom);
-    if !m.may_approximate() {
-        return m.div(top, bottom);
-    }
-    let reciprocal = m.b.unary(UnaryOp::RecipApprox, bottom);
-    let quotient = m.mul(top, reciprocal);
-    if m.is_rounded {
-        return quotient;
-    }
-    // What the quotient lacks, which loses the sign of a zero.
-    let minus = m.neg(bottom);
-    let rest = m.fma(minus, quotient, top);
-    let exact = m.fma(reciprocal, rest, quotient);
-    let is_zero = m.compare(Predicate::Eq, x, 0.0);
-    m.select(is_zero, x, exact)
+    m.div(top, bottom)
 }
 
 /// The result, by another op where the argument is large.
