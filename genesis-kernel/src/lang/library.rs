@@ -17,7 +17,7 @@ use self::normal::{erfcinv_wide, erfcx_wide, normcdf_wide, normcdfinv_wide};
 use self::shared::{erfc_wide, is_negative};
 use self::single::{
     acos_single, acosh_single, asin_single, asinh_single, atan_single, atan2_single, atanh_single,
-    cosh_single, erfc_single, erfinv_single, expm1_single, hypot_single, lgamma_single,
+    cosh_single, erfc_single, erfinv_single, expm1_single, hypot_single, lgamma_single, pow_single,
     sinh_single,
 };
 
@@ -137,9 +137,7 @@ pub fn pow_of<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
         let size = power_of_size::<_, i64, _>(x, y, T::from(4503599627370496.0), 52, 1023);
         pow_wide(x, y, size)
     } else {
-        let (v, w) = (x.to::<f32>(), y.to::<f32>());
-        let size = power_of_size::<_, i32, _>(v, w, 8388608.0_f32, 23, 127);
-        pow_wide(v, w, size).to::<T>()
+        pow_single(x.to::<f32>(), y.to::<f32>()).to::<T>()
     }
 }
 

@@ -239,44 +239,47 @@ pub fn atanh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     fast::demanded(with_sign(exact, x), with_sign(short, x))
 }
 
-/// `1 - erf(x)`; from 0.47 on `exp(-x^2) P(t) / (1 + 2 x)` with `t = (x - 2) / (x + 2)`, 2^-27.1.
+/// `1 - erf(x)`; from 3/4 on `exp(-x^2) P(t) / (x + 1.5)` with `t = (x - 1.5) / (x + 1.5)`, 2^-25.6.
 ///
-/// `exp(-x^2)` is `2^n e^r`, where `r` takes what rounding the square lost, and `e^r = 1 + r + r^2 P(r)`
-/// multiplies by one fused multiply-add: a GPU's own `exp` alone is off by 3.5 ULP.
+/// `exp(-x^2)` is `2^n e^r`, where `r` takes all digits of the square, and `e^r = 1 + r + r^2 P(r)`
+/// multiplies by one fused multiply-add: a GPU's own `exp` alone is off by 3.5 ULP. The power has 32 more in its
+/// exponent, so that it is a normal number.
 #[device]
 pub fn erfc_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     // Beyond 10.1 it is 0.
-    let size = minimum(maximum(abs(x), 0.46875), 12.0);
-    let t = (size - 2.0) * fast::recip(size + 2.0);
-    let p = fma(t, -0.00025484202, -0.0012663475);
-    let p = fma(p, t, 0.0011722867);
-    let p = fma(p, t, 0.008663574);
-    let p = fma(p, t, -0.0080138985);
-    let p = fma(p, t, -0.05421356);
-    let p = fma(p, t, 0.16404983);
-    let p = fma(p, t, -0.16603048);
-    let p = fma(p, t, -0.09276381);
-    let p = fma(p, t, 1.2769784);
-    let scaled = p * fast::recip(fma(size, 2.0, 1.0));
+    let size = minimum(abs(x), 10.25);
+    let share = fast::recip(size + 1.5);
+    let t = (size - 1.5) * share;
+    let p = fma(t, 0.00229578, -0.0006548666);
+    let p = fma(p, t, -0.009605597);
+    let p = fma(p, t, -0.008124633);
+    let p = fma(p, t, 0.04778025);
+    let p = fma(p, t, 0.07562175);
+    let p = fma(p, t, -0.5078503);
+    let p = fma(p, t, 0.96475625);
     let square = size * size;
-    let rest = fma(size, size, -square);
-    let n = round(square * -1.442695);
-    let r = fma(n, 1.904654299957768e-9, fma(n, -0.6931471824645996, -square)) - rest;
+    // The sum has the whole part in its low bits.
+    let shifted = fma(square, -1.442695, 12582912.0);
+    let n = shifted - 12582912.0;
+    // log(2) with a first part of so few bits that the product is exact.
+    let r = fma(n, -1.4286068e-6, fma(-size, size, n * -0.693145751953125));
+    let power = bitcast::<f32>((bitcast::<i32>(shifted) << 23) + 1333788672);
+    let scaled = share * power * p;
     let p = fma(r, 0.0013822736, 0.0083688507);
     let p = fma(p, r, 0.041668247);
     let p = fma(p, r, 0.1666652);
     let p = fma(p, r, 0.49999994);
-    let beyond_one = fma(p, r * r, r);
-    let scaled = scaled * exp2(n);
-    let far = fma(scaled, beyond_one, scaled);
-    // `erf(x) = x P(x^2)` to there, 2^-32.4.
-    let z = x * x;
-    let p = fma(z, 0.004735058, -0.02676079);
-    let p = fma(p, z, 0.11282789);
-    let p = fma(p, z, -0.376126);
-    let p = fma(p, z, 1.1283791);
-    let near = fma(-x, p, 1.0);
-    let exact = where_(abs(x) < 0.46875, near, where_(x < 0.0, 2.0 - far, far));
+    let far = fma(scaled, fma(p, r * r, r), scaled);
+    // 2 minus that where x is negative.
+    let factor = with_sign(full_like(x, 2.3283064e-10), x);
+    let far = fma(far, factor, fma(factor, -4294967296.0, 1.0));
+    // `erf(x) = x P(x^2)` to there, 2^-24 of the first coefficient, and else 2^-29.4.
+    let p = fma(square, -0.0001824106, 0.004416015);
+    let p = fma(p, square, -0.026487274);
+    let p = fma(p, square, 0.11276298);
+    let p = fma(p, square, -0.3761211);
+    let p = fma(p, square, 1.1283791);
+    let exact = where_(abs(x) < 0.75, fma(-x, p, 1.0), far);
     fast::demanded(exact, erfc_short(x))
 }
 
@@ -335,48 +338,50 @@ pub fn erfinv_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
     fast::demanded(exact, where_(is_one, x * f32::INFINITY, where_(w < 6.0, near, far)))
 }
 
-/// `log |gamma(1 + t)|` for `-1/2 <= t <= 1/2`: `t P(t)`, 2^-26.4.
+/// `log gamma(2 + t)` for `-1 <= t <= 1`: `t (t + 1) P(t)`, 2^-25.4.
 #[device]
-pub fn lgamma_near_one<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
-    let p = fma(t, -0.15493596, 0.17387654);
-    let p = fma(p, t, -0.0667501);
-    let p = fma(p, t, 0.069573894);
-    let p = fma(p, t, -0.11454111);
-    let p = fma(p, t, 0.12994742);
-    let p = fma(p, t, -0.14384784);
-    let p = fma(p, t, 0.16927359);
-    let p = fma(p, t, -0.2073941);
-    let p = fma(p, t, 0.27058706);
-    let p = fma(p, t, -0.40068525);
-    let p = fma(p, t, 0.822467);
-    // Plus a zero, so that its sign is that of a sum.
-    fma(fma(p, t, -0.5772157), t, 0.0)
+pub fn lgamma_near<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
+    let p = fma(t, -3.8620878e-5, 7.79506e-5);
+    let p = fma(p, t, -5.2765216e-5);
+    let p = fma(p, t, 0.0001312523);
+    let p = fma(p, t, -0.0004251754);
+    let p = fma(p, t, 0.00094367657);
+    let p = fma(p, t, -0.0021022703);
+    let p = fma(p, t, 0.0049918313);
+    let p = fma(p, t, -0.012384926);
+    let p = fma(p, t, 0.03296558);
+    let p = fma(p, t, -0.10031728);
+    let p = fma(p, t, 0.42278433);
+    t * (t + 1.0) * p
 }
 
-/// `log gamma(2 + t)` for `-1/2 <= t <= 2`: `t P(t)`, 2^-25.9.
+/// `log(x) = e log(2) 2^-23 + y` of a normal number: with `2^(e 2^-23)` taken out what is left is from 2/3 to 4/3.
 #[device]
-pub fn lgamma_near_two<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
-    let p = fma(t, 1.5931352e-6, -1.5969965e-5);
-    let p = fma(p, t, 7.296402e-5);
-    let p = fma(p, t, -0.00021549773);
-    let p = fma(p, t, 0.0005170523);
-    let p = fma(p, t, -0.0011985253);
-    let p = fma(p, t, 0.0028910884);
-    let p = fma(p, t, -0.007385465);
-    let p = fma(p, t, 0.020580731);
-    let p = fma(p, t, -0.06735215);
-    let p = fma(p, t, 0.32246703);
-    fma(p, t, 0.42278433) * t
+pub fn log_parts<S: Shape>(x: Tile<f32, S>) -> (Tile<f32, S>, Tile<f32, S>) {
+    let exponent = (bitcast::<i32>(x) - 1059760811) & -8388608;
+    let f = bitcast::<f32>(bitcast::<i32>(x) - exponent) - 1.0;
+    // `log(1 + f) = f + f^2 P(f)` for `|f| <= 1/3`: 2^-27.6.
+    let p = fma(f, -0.12832248, 0.14002587);
+    let p = fma(p, f, -0.12198627);
+    let p = fma(p, f, 0.14001654);
+    let p = fma(p, f, -0.16679384);
+    let p = fma(p, f, 0.20010713);
+    let p = fma(p, f, -0.24999824);
+    let p = fma(p, f, 0.3333321);
+    let p = fma(p, f, -0.5);
+    (exponent.to::<f32>(), fma(f * f, p, f))
 }
 
-/// `log gamma(x)` for `x >= 4`, given `log(x)`: `(x - 1/2) (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1 / x^2) / x`, 2^-24.0 of the last.
+/// `log gamma(x)` for `x >= 3`, given its [`log_parts`]: `(x - 1/2) (log(x) - 1) + (log(2 pi) - 1) / 2 + P(1 / x^2) / x`,
+/// 2^-29.7.
 #[device]
-pub fn lgamma_far<S: Shape>(x: Tile<f32, S>, log_x: Tile<f32, S>) -> Tile<f32, S> {
+pub fn lgamma_far<S: Shape>(x: Tile<f32, S>, e: Tile<f32, S>, y: Tile<f32, S>) -> Tile<f32, S> {
     let w = fast::recip(x);
     let z = w * w;
-    let p = fma(z, 0.00073903427, -0.0027764381);
-    let p = fma(p, z, 0.08333333);
-    fma(x - 0.5, log_x - 1.0, fma(p, w, 0.41893853))
+    let p = fma(z, 0.000679211, -0.0027699333);
+    let p = fma(p, z, 0.083333164);
+    // One less than the logarithm has more digits near `x = e` than the logarithm.
+    fma(x - 0.5, fma(e, 8.262958e-8, -1.0) + y, fma(p, w, 0.41893853))
 }
 
 /// `|sin(pi z)|` for `|z| <= 1/2`: `z P(z^2)`, 2^-25.1.
@@ -395,20 +400,95 @@ pub fn sine_of_half_turn<S: Shape>(z: Tile<f32, S>) -> Tile<f32, S> {
 /// there; infinite at 0 and the negative integers.
 ///
 /// One logarithm is of `x` where that is far, and else of what the gamma function of another place is divided by; where
-/// there are both, left of -3, the second is a GPU's own, whose last digits are lost in the sum.
+/// there are both, left of -2, the second is a GPU's own, whose last digits are lost in the sum.
 #[device]
 pub fn lgamma_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    // From there on there are negative integers only.
+    let x = maximum(x, -8388608.0);
     let is_left = x < 0.0;
     let right = where_(is_left, 1.0 - x, x);
-    let (is_small, is_near, is_far) = (right < 0.5, right < 1.5, right >= 4.0);
-    let divisor = where_(is_left, sine_of_half_turn(x - round(x)), x);
-    let exact = log(where_(is_far, right, divisor));
-    let one = lgamma_near_one(where_(is_small, right, where_(is_near, right - 1.0, 0.0)));
-    let two = lgamma_near_two(where_(is_far, 0.0, right - 2.0));
-    let result = where_(is_near, one, where_(is_far, lgamma_far(right, exact), two));
+    let (is_small, is_far) = (right < 1.0, right >= 3.0);
+    let sine = sine_of_half_turn(x - round(x));
+    let argument = where_(is_left & !is_far, sine, right);
+    let (e, y) = log_parts(argument);
+    // Of what is no normal number, or zero, 2^24 as much is.
+    let tiny = fma(fast::log2(argument * 16777216.0), 0.6931472, -16.635532);
+    let log = where_(argument < 1.1754944e-38, tiny, fma(e, 8.262958e-8, y));
     // gamma(x) = gamma(1 + x) / x, and gamma(x) gamma(1 - x) = pi / sin(pi x)
-    let over = where_(is_far, fast::log2(divisor) * 0.6931472, exact);
-    let left = (1.1447299 - over) - result;
-    let result = where_(is_left, left, where_(is_small, result - over, result));
-    where_(is_inf(x) | (is_left & (floor(x) == x)), f32::INFINITY, result)
+    let near = lgamma_near(right - where_(is_small, 1.0_f32, 2.0)) + where_(is_small, -log, 0.0);
+    let result = where_(is_far, lgamma_far(right, e, y), near);
+    let over = where_(is_far, fast::log2(sine) * 0.6931472, log);
+    let exact = where_(is_left, (1.1447299 - over) - result, result);
+    fast::demanded(exact, lgamma_short(x))
+}
+
+/// The same for 16 bits, 2^-13: logarithms are a GPU's own, but beside 1, where the polynomial goes on to.
+#[device]
+pub fn lgamma_short<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let is_left = x < 0.0;
+    let right = where_(is_left, 1.0 - x, x);
+    let (is_small, is_far) = (right < 0.75, right >= 3.0);
+    let sine = sine_of_half_turn(x - round(x));
+    let divisor = where_(is_left, sine, x);
+    // bf16 has numbers that are not normal.
+    let over = fma(fast::log2(divisor * 16777216.0), 0.6931472, -16.635532);
+    let t = right - where_(is_small, 1.0_f32, 2.0);
+    let p = fma(t, -0.0014030413, 0.0014501878);
+    let p = fma(p, t, -0.0005535448);
+    let p = fma(p, t, 0.0045696516);
+    let p = fma(p, t, -0.013136774);
+    let p = fma(p, t, 0.033082332);
+    let p = fma(p, t, -0.100225516);
+    let p = fma(p, t, 0.42277887);
+    let near = t * (t + 1.0) * p - where_(is_small, over, 0.0);
+    let log = fast::log2(right) * 0.6931472;
+    let far = fma(right - 0.5, log - 1.0, fma(fast::recip(right), 0.0832, 0.41893853));
+    let result = where_(is_far, far, near);
+    where_(is_left, (1.1447299 - over) - result, result)
+}
+
+/// `x` to the power of `y`, by `2^(y log2 |x|)` with the logarithm in two parts, so that its product with `y` keeps the
+/// digits that are left once its whole part is an exponent.
+///
+/// With `|x| = 2^e m` and `m` from the square root of 1/2 to that of 2 it is `log(m) = 2 atanh(s)` for
+/// `s = f / (2 + f)` and `f = m - 1`: `2 s + s z P(z)` with `z = s^2`, 2^-36.
+#[device]
+pub fn pow_single<S: Shape>(x: Tile<f32, S>, y: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let is_small = size < 1.1754944e-38;
+    let bits = bitcast::<i32>(where_(is_small, size * 16777216.0, size));
+    let exponent = (bits - 1060439283) & -8388608;
+    let e = fma(exponent.to::<f32>(), 1.1920929e-7, where_(is_small, -24.0_f32, 0.0));
+    let f = bitcast::<f32>(bits - exponent) - 1.0;
+    // s and what the quotient lacks.
+    let share = fast::recip(f + 2.0);
+    let s = f * share;
+    let s_rest = fma(-s, f, fma(s, -2.0, f)) * share;
+    let z = s * s;
+    // The factor 2 log2(e) of s is 2.88539 + 3.851926e-8.
+    let p = fma(z, 0.336492, 0.41192722);
+    let p = fma(p, z, 0.5770788);
+    let p = fma(p, z, 0.9617967);
+    let p = fma(p, z, 3.851926e-8);
+    let l = s * 2.88539;
+    let l_rest = fma(s_rest, fma(z, 2.88539, 2.88539), fma(s, p, fma(s, 2.88539, -l)));
+    let whole = e + l;
+    let rest = ((e - whole) + l) + l_rest;
+    // Of what has no logarithm.
+    let whole = where_(size == 0.0, f32::NEG_INFINITY, where_(size < f32::INFINITY, whole, size));
+    // A larger exponent does the same: it is an even number, and the power 0, 1 or infinite.
+    let y_near = maximum(minimum(y, 8589934592.0), -8589934592.0);
+    let q = fma(y_near, whole, y_near * rest);
+    let off = fma(y_near, rest, fma(y_near, whole, -q));
+    let power = exp2(q);
+    let power = where_((q < 128.0) & (q > -160.0), fma(power, off * 0.6931472, power), power);
+    // A negative number has only whole powers: by the bits of those that are finite and not -0, which stand together.
+    let half = y_near * 0.5;
+    let part = half - trunc(half);
+    let is_odd = abs(part) == 0.5;
+    let signed = where_(is_odd & has_sign_bit(x), -power, power);
+    let is_negative = bitcast::<u32>(x) - 2147483649 < 2139095039;
+    let is_none = is_negative & (part != 0.0) & !is_odd;
+    let signed = where_(is_none, f32::NAN, signed);
+    where_((y == 0.0) | (x == 1.0), 1.0, where_(y == 1.0, x, signed))
 }

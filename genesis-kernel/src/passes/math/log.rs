@@ -14,6 +14,19 @@ use super::Math;
 use crate::ir::{BinaryOp, Predicate, Value};
 use std::f64::consts::{LN_2, LOG2_E};
 
+/// `log(1 + x) = x + x^2 P(x)` for `0 <= x <= 1`: 2^-27.5.
+const LOG1P_F32: &[f64] = &[
+    -4.999992847e-01,
+    3.333046436e-01,
+    -2.495802045e-01,
+    1.969212294e-01,
+    -1.534499228e-01,
+    1.066142544e-01,
+    -5.746141076e-02,
+    2.008921094e-02,
+    -3.291307250e-03,
+];
+
 pub(super) fn log(m: &mut Math<'_, '_>, x: Value) -> Value {
     if m.may_approximate() {
         return gpu::log(m, x, gpu::Base::E);
@@ -49,16 +62,11 @@ pub(super) fn log1p(m: &mut Math<'_, '_>, x: Value) -> Value {
     }
 }
 
-/// Of an `x` in `0..=1`: with `2^e` as below `e` is 0 or 1, and nothing is special.
+/// Of an `x` in `0..=1`, where it is one polynomial.
 fn log1p_of_fraction(m: &mut Math<'_, '_>, x: Value) -> Value {
-    let is_low = m.compare(Predicate::Le, x, 1.0 / 3.0);
-    let minus_half = m.c(-0.5);
-    let halved = m.fma_c(x, 0.5, minus_half);
-    let f = m.select(is_low, x, halved);
-    let (zero, one) = (m.c(0.0), m.c(1.0));
-    let e = m.select(is_low, zero, one);
-    let y = log_of_fraction(m, f, Some((e, LN_2_REST_F32)));
-    m.fma_c(e, LN_2, y)
+    let p = m.poly(x, LOG1P_F32);
+    let square = m.mul(x, x);
+    m.fma(square, p, x)
 }
 
 /// What rounding `u = 1 + x` lost is put back as a factor.
