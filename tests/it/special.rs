@@ -246,7 +246,7 @@ fn numbers(low: f64, high: f64) -> Tensor {
 
 #[test]
 fn functions_of_f32_are_right_to_4_places() {
-    let sweeps: [Sweep; 18] = [
+    let sweeps: [Sweep; 23] = [
         ("asin", Tensor::asin, -1.0, 1.0),
         ("acos", Tensor::acos, -1.0, 1.0),
         ("atan", Tensor::atan, -50.0, 50.0),
@@ -256,9 +256,14 @@ fn functions_of_f32_are_right_to_4_places() {
         ("acosh far out", Tensor::acosh, 1.0, 1e12),
         ("atanh", Tensor::atanh, -0.9999, 0.9999),
         ("erfc", Tensor::erfc, -3.0, 9.0),
+        ("erfc where its two ways meet", Tensor::erfc, 0.7, 0.8),
+        ("lgamma", Tensor::lgamma, 0.001, 60.0),
+        ("lgamma beside its zeros", Tensor::lgamma, 0.9, 2.1),
+        ("lgamma far out", Tensor::lgamma, 2.9, 1e6),
         ("erfinv", Tensor::erfinv, -1.0 + 1e-6, 1.0 - 1e-6),
         ("sinc", Tensor::sinc, -0.9, 0.9),
         ("tan", Tensor::tan, -1.5, 1.5),
+        ("tan far out", Tensor::tan, -3e6, 3e6),
         ("log1p", Tensor::log1p, -0.99, 50.0),
         ("sinh", Tensor::sinh, -5.0, 5.0),
         ("digamma", Tensor::digamma, 0.01, 60.0),
@@ -273,8 +278,9 @@ fn functions_of_f32_are_right_to_4_places() {
         worst.push((name.to_owned(), ulps(&y, &reference)));
     }
     type Pair = fn(&Tensor, &Tensor) -> genesis::Result<Tensor>;
-    let pairs: [(&str, Pair, [f64; 4]); 4] = [
+    let pairs: [(&str, Pair, [f64; 4]); 5] = [
         ("pow", Tensor::pow, [0.01, 30.0, -8.0, 8.0]),
+        ("pow far out", Tensor::pow, [0.6, 1.6, -150.0, 150.0]),
         ("hypot", Tensor::hypot, [-1e20, 1e20, -1e20, 1e20]),
         ("atan2", Tensor::atan2, [-3.0, 3.0, -3.0, 3.0]),
         ("logaddexp", Tensor::logaddexp, [1.0, 20.0, -20.0, 20.0]),
@@ -295,4 +301,15 @@ fn functions_of_f32_are_right_to_4_places() {
         let most = if name == "trigamma left of 0" { 8.0 } else { 4.0 };
         assert!(worst <= most, "{name} is off by {worst} places at number {index}");
     }
+}
+
+#[test]
+fn decimals_are_rounded_as_pytorch_rounds_them() {
+    let x: &[f32] = &[0.25, 0.35, -0.04, 1e38, 16_777_217.0, -0.0, f32::INFINITY, f32::NAN];
+    let x = Tensor::from_slice_on(x, &[8], Device::default()).unwrap();
+    let y = x.round_decimals(1).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(y[..7], [0.2, 0.4, -0.0, 1e38, 16_777_216.0, -0.0, f32::INFINITY]);
+    assert!(y[2].is_sign_negative() && y[5].is_sign_negative() && y[7].is_nan());
+    let tens = x.round_decimals(-1).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(tens[..3], [0.0, 0.0, -0.0]);
 }

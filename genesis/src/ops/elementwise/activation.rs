@@ -169,7 +169,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn mish(&self) -> Result<Tensor> {
-        composite("mish", &[], [self], |[x], _| wide(x, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?)))
+        composite("mish", &[], [self], |[x], _| wide(x, |x| apply(Mish, &[x])))
     }
 
     /// GELU by the hyperbolic tangent: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
@@ -323,12 +323,18 @@ impl Op for Softplus {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
-        // A division costs as much as the rest.
+        // A division costs as much as the rest; its reciprocal may have no number.
         let is_one = self.beta == 1.0;
+        let over = 1.0 / self.beta;
+        let is_plain = (1e-30..1e30).contains(&over.abs());
         let scaled = if is_one { x.clone() } else { x.mul_scalar(self.beta)? };
         let rest = scaled.abs()?.neg()?.exp()?.log1p()?;
         let y = scaled.relu()?.add(&rest)?;
-        let y = if is_one { y } else { y.div_scalar(self.beta)? };
+        let y = match (is_one, is_plain) {
+            (true, _) => y,
+            (false, true) => y.mul_scalar(over)?,
+            (false, false) => y.div_scalar(self.beta)?,
+        };
         match self.threshold {
             f64::INFINITY => Ok(y),
             threshold => scaled.gt_scalar(threshold)?.where_(x, &y),
@@ -346,6 +352,44 @@ impl Op for Softplus {
             f64::INFINITY => dx,
             threshold => scaled.detach().gt_scalar(threshold)?.where_(dy, &dx)?,
         })])
+    }
+}
+
+/// `x tanh(log(1 + e))` with `e = exp(x)`: the hyperbolic tangent is `n / (n + 2)` with `n = e (e + 2)`, in which nothing
+/// cancels.
+struct Mish;
+
+impl Mish {
+    /// `e` and `n`. From 20 on the quotient is 1, and the square would overflow.
+    fn parts(x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let e = x.minimum_scalar(20.0)?.exp()?;
+        let n = e.mul(&e.add_scalar(2.0)?)?;
+        Ok((e, n))
+    }
+}
+
+impl Op for Mish {
+    fn name(&self) -> &'static str {
+        "mish"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let (_, n) = Mish::parts(x)?;
+        x.mul(&n.div(&n.add_scalar(2.0)?)?)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    /// The quotient grows by `4 e (e + 1) / (n + 2)^2`.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let x = saved.input(0);
+        let (e, n) = Mish::parts(x)?;
+        let over = n.add_scalar(2.0)?.reciprocal()?;
+        let slope = e.mul(&e.add_scalar(1.0)?)?.mul(&over.square()?)?.mul_scalar(4.0)?;
+        Ok(vec![Some(dy.mul(&n.mul(&over)?.add(&x.mul(&slope)?)?)?)])
     }
 }
 

@@ -313,6 +313,9 @@ impl Tensor {
     /// The nearest number with `decimals` digits after the point, ties to even; digits before the
     /// point where negative. The gradient is zero.
     ///
+    /// # Numerics
+    /// `round(x * 10^decimals) / 10^decimals`, as PyTorch computes it: in f32 where `10^decimals` is an f32, to 10 digits, and
+    /// else in f64. Numbers that have no such digits stay.
     /// # Errors
     /// If memory runs out.
     #[track_caller]
@@ -323,15 +326,24 @@ impl Tensor {
         let scale = 10f64.powi(decimals.saturating_abs());
         let is_fraction = if decimals > 0 { 1.0 } else { 0.0 };
         composite("round", &[scale, is_fraction], [self], |[x], n| {
-            let wide = x.to_dtype(DType::F64)?;
+            let is_single = x.dtype() != DType::F64 && n[0] <= LARGEST_POWER;
+            let wide = x.to_dtype(if is_single { DType::F32 } else { DType::F64 })?;
             let rounded = match n[1] > 0.0 {
-                true => wide.mul_scalar(n[0])?.round()?.div_scalar(n[0])?,
+                true => {
+                    let rounded = wide.mul_scalar(n[0])?.round()?.div_scalar(n[0])?;
+                    // Whole numbers, whose product might be infinite.
+                    let whole = if is_single { 2f64.powi(23) } else { 2f64.powi(52) };
+                    wide.abs()?.ge_scalar(whole)?.where_(&wide, &rounded)?
+                }
                 false => wide.div_scalar(n[0])?.round()?.mul_scalar(n[0])?,
             };
             rounded.to_dtype(x.dtype())
         })
     }
 }
+
+/// The largest power of ten that f32 has.
+const LARGEST_POWER: f64 = 1e10;
 
 /// `start + weight * (end - start)`, from the end that is nearer.
 fn blend(start: &Tensor, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
