@@ -177,6 +177,25 @@ pub(crate) fn tiles<X: Float, const M: usize, const N: usize, const K: usize>(
     }
 }
 
+/// Two products of one tile, whose MMAs are in flight in the next iteration.
+#[kernel]
+pub(crate) fn gate<X: Float, const M: usize, const N: usize, const K: usize>(
+    a: View<X, 2>,
+    b: View<X, 2>,
+    y: ViewMut<X, 2>,
+) {
+    for i in range(program_id(0), y.dim(0), num_programs(0)) {
+        let mut gate = zeros::<f32, M, N>();
+        let mut up = zeros::<f32, M, N>();
+        for p in range(0, a.dim(1), K) {
+            let both = b.load::<K, N>([p, 0]);
+            gate = dot(a.load::<M, K>([i * M, p]), both, gate);
+            up = dot(a.load::<M, K>([(i + y.dim(0)) * M, p]), both, up);
+        }
+        y.store([i * M, 0], (gate * up).to::<X>());
+    }
+}
+
 /// Files of this folder and of layouts that are no passes: data, algebra, text, and what is tested through passes.
 const NO_PASSES: &[&str] = &[
     "machine/alias.rs",

@@ -208,7 +208,8 @@ impl Consumer<'_> {
             }
             left.push(Inst::FinishMma(op));
             let pipelines = pipelines_of(self.lir, &self.resident, body, op);
-            left.extend(pipelines.into_iter().map(|(channel, _)| Inst::ReleaseHeld(channel)));
+            let held = pipelines.into_iter().filter(|&(_, is_last)| is_last);
+            left.extend(held.map(|(channel, _)| Inst::ReleaseHeld(channel)));
         }
         left
     }

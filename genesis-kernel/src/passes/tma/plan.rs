@@ -76,8 +76,6 @@ struct Product {
     stages: u32,
     /// Whether the sums of each dot are promoted: accumulated in as many registers again, then added in f32.
     promoted: bool,
-    /// Whether the MMAs of one iteration may still be in flight in the next.
-    async_across_iterations: bool,
 }
 
 impl Plan {
@@ -373,14 +371,11 @@ fn product(
     operands.push(operand(func, uses, region, (b, 0), all).filter(Operand::is_factor)?);
     let (shape, rows) = ([m as u32, n as u32], rows as u32);
     let promoted = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
-    let is_left = |operand: &Operand| operand.tile == a && !operand.registers;
-    let goes_round = func.region(region).args.contains(&data.operands[2]);
-    let async_across_iterations = goes_round && operands.iter().any(is_left);
-    Some(Product { dot, region, operands, shape, rows, stages, promoted, async_across_iterations })
+    Some(Product { dot, region, operands, shape, rows, stages, promoted })
 }
 
-/// The regions where two products read what one load brings, and no product runs on into the next
-/// iteration: what they bring has one channel, whose slots go back behind the last of them.
+/// The regions where two products read what one load brings: what they bring has one channel, whose slots go back behind
+/// the last of them, once that one's MMAs are complete. Those of the others are by then, too.
 fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
     let mut regions: BTreeMap<Region, Vec<&Product>> = BTreeMap::new();
     products.iter().for_each(|product| regions.entry(product.region).or_default().push(product));
@@ -392,8 +387,7 @@ fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
         let loads: Vec<BTreeSet<Op>> = products.iter().map(moving).collect();
         let all: BTreeSet<Op> = loads.iter().flatten().copied().collect();
         let stays = |product: &&Product| {
-            !product.async_across_iterations
-                && product.operands.iter().all(|operand| operand.multicast == Multicast::None)
+            product.operands.iter().all(|operand| operand.multicast == Multicast::None)
         };
         all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(stays)
     });

@@ -486,6 +486,47 @@ fn what_two_products_read_is_copied_once_and_lines_come_with_it() {
     );
 }
 
+/// Two products of one tile that run on into the next iteration, as of a gate and what it lets through.
+const GATED: &str = "
+kernel gated(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<f32,2> exclusive, %n: i64) {
+  %0 = const 0 : i64
+  %1 = const 64 : i64
+  %2 = const 0.0 : f32
+  %3 = broadcast %2 : f32[64x128]
+  %4, %5 = for %6 = %0 to %n step %1 carry (%7 = %3, %8 = %3) {
+    %9 = view_load %b, %6, %0 : bf16[64x128]
+    %10 = view_load %a, %0, %6 : bf16[64x64]
+    %11 = dot ieee %10, %9, %7 : f32[64x128]
+    %12 = view_load %a, %1, %6 : bf16[64x64]
+    %13 = dot ieee %12, %9, %8 : f32[64x128]
+    yield %11, %13
+  } : f32[64x128], f32[64x128]
+  %14 = mul %4, %5 : f32[64x128]
+  view_store %c, %14, %0, %0
+  return
+}
+";
+
+#[test]
+fn what_two_products_read_in_flight_is_copied_once() {
+    check_tables(
+        GATED,
+        expect![[r#"
+        tma map param 0 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 32768
+        tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1
+        tma load map 1 channel 0 offset 8192 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 8192 bytes 16384 contiguous 1
+        tma load map 0 channel 0 offset 24576 bytes 8192 contiguous 1
+        %10 = tma_load 1 %6, %0 : bf16[64x128]
+        %11 = tma_load 2 %6, %0 : bf16[64x128]
+        %12 = tma_load 0 %0, %6 : bf16[64x64]
+        %14 = tma_load 3 %1, %6 : bf16[64x64]
+    "#]],
+    );
+}
+
 #[test]
 fn a_line_that_begins_anywhere_is_loaded_by_threads() {
     let text = SHARED.replace("view_load %l, %6", "view_load %l, %n");
