@@ -183,8 +183,8 @@ pub unsafe fn nll_loss_bwd<
 /// `SQUARE`, and `loss` their sum, with `MEAN` over the rows; `w` is 1 unless `WEIGHED`. `slopes[i]` is how fast what the
 /// columns of a row lack grows together.
 ///
-/// A program has a row; the last to finish adds the rows up, always in the same order, and leaves a zero in `done` as it
-/// found one. A target that no column has is left in `flag` as by `index::resolve`.
+/// A program has a row; with `SUM` the last to finish adds the rows up, always in the same order, and leaves a zero in
+/// `done` as it found one. A target that no column has is left in `flag` as by `index::resolve`.
 #[kernel]
 pub unsafe fn multi_margin<
     T: Float,
@@ -192,6 +192,7 @@ pub unsafe fn multi_margin<
     U: Float,
     const SQUARE: bool,
     const WEIGHED: bool,
+    const SUM: bool,
     const MEAN: bool,
     const COLS: usize,
 >(
@@ -230,14 +231,16 @@ pub unsafe fn multi_margin<
     }
     losses.store([i], sum(total, 1) * w / n.to::<A>());
     slopes.store([i], sum(slope, 1));
-    if atomic_add(done, 1).to::<i64>() == m - 1 {
-        let mut all = zeros::<A, COLS>();
-        for k in range(0, m, COLS) {
-            all = all + losses.load::<COLS>([k]);
+    if SUM {
+        if atomic_add(done, 1).to::<i64>() == m - 1 {
+            let mut all = zeros::<A, COLS>();
+            for k in range(0, m, COLS) {
+                all = all + losses.load::<COLS>([k]);
+            }
+            let result = sum(all, 0);
+            store(loss, (if MEAN { result / m.to::<A>() } else { result }).to::<U>());
+            atomic_xchg(done, 0);
         }
-        let result = sum(all, 0);
-        store(loss, (if MEAN { result / m.to::<A>() } else { result }).to::<U>());
-        atomic_xchg(done, 0);
     }
 }
 

@@ -223,6 +223,24 @@ fn the_power_of_minus_one_half_has_the_slope_of_a_power() -> Result<()> {
 }
 
 #[test]
+fn reductions_have_more_planes_than_a_grid_along_y() -> Result<()> {
+    let planes = 65_540;
+    let numbers: Vec<f32> = (0..planes * 4).map(|i| (i * 7 % 11) as f32).collect();
+    let pairs = || numbers.chunks(4).flat_map(|plane| [[plane[0], plane[2]], [plane[1], plane[3]]]);
+    let of = |f: fn([f32; 2]) -> f32| pairs().map(|pair| f64::from(f(pair))).collect::<Vec<_>>();
+    for on in devices("many planes") {
+        let x = Tensor::from_slice_on(&numbers, &[planes, 2, 2], on)?;
+        assert_eq!(x.sum_dims(&[1], false)?.to_f64_vec()?, of(|[a, b]| a + b));
+        assert_eq!(x.max_dims(&[1], false)?.to_f64_vec()?, of(|[a, b]| a.max(b)));
+        let var = x.var_dims(&[1], 1.0, false)?.to_f64_vec()?;
+        assert_eq!(var, of(|[a, b]| (a - b) * (a - b) / 2.0));
+        let last = of(|[a, b]| if b > a { 1.0 } else { 0.0 });
+        assert_eq!(x.argmax(1)?.to_f64_vec()?, last);
+    }
+    Ok(())
+}
+
+#[test]
 fn points_of_a_picture_of_one_pixel_have_no_slope() -> Result<()> {
     for on in devices("slopes of points") {
         let x = Tensor::full(&[2, 1, 1, 1], 3.0, (DType::F32, on))?.requires_grad_(true)?;

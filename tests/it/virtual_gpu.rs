@@ -118,6 +118,7 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "attention::both_forms_agree_in_every_dtype_and_head",
             "numerics::distances_of_every_order",
             "numerics::distances_of_near_points_do_not_cancel",
+            "numerics::reductions_have_more_planes_than_a_grid_along_y",
             "numerics::points_of_a_picture_of_one_pixel_have_no_slope",
             "numerics::slices_are_written_by_an_index",
             "nn_joined::a_layer_and_its_activation_are_one_launch",

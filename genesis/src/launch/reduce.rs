@@ -10,6 +10,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::tuning::multiprocessor::MAX_GRID_YZ;
 use genesis_kernel::tuning::reductions::{MAX_SHARED, Reduction, RowTile};
 use kernels::{moments, reduce as device, scan as device_scan};
 
@@ -136,19 +137,24 @@ pub(crate) fn variance(
     let (number, root) = (scalar(wide, divisor), i64::from(root));
     let [rows, cols, rows_shared, cols_shared] = VARIANCE;
     let is_rows = inner == 1;
+    if cut.parts == 1 {
+        let consts = [cut.rows as i64, cut.cols as i64, root];
+        if is_rows {
+            let args = [line(x), results(var), results(mean), number];
+            let grid = Grid::x(outer.div_ceil(cut.rows));
+            return launch_with(rows, var, grid, &dtypes, &consts, cut.warps, &args);
+        }
+        return by_planes(x, [var, mean], |x, made| {
+            let outer = x.shape()[0];
+            let [var, mean] = made.map(|t| table(t, outer, inner));
+            let grid = Grid::xy(inner.div_ceil(cut.cols), outer);
+            let args = [own_view(x, false), var, mean, number];
+            launch_with(cols, made[0], grid, &dtypes, &consts, cut.warps, &args)
+        });
+    }
     let of = |t| if is_rows { results(t) } else { table(t, outer, inner) };
     let (from, var_arg, mean_arg) =
         (if is_rows { line(x) } else { own_view(x, false) }, of(var), of(mean));
-    if cut.parts == 1 {
-        let grid = match is_rows {
-            true => Grid::x(outer.div_ceil(cut.rows)),
-            false => Grid::xy(inner.div_ceil(cut.cols), outer),
-        };
-        let consts = [cut.rows as i64, cut.cols as i64, root];
-        let args = [from, var_arg, mean_arg, number];
-        let kernel = if is_rows { rows } else { cols };
-        return launch_with(kernel, var, grid, &dtypes, &consts, cut.warps, &args);
-    }
     let done = counters(x.device(), cut.tiles(outer, inner))?;
     let parts = || Tensor::uninitialized(&cut.of_parts(outer, inner), (wide, x.device()));
     let (means, deviations) = (parts()?, parts()?);
@@ -236,12 +242,16 @@ pub(crate) fn arg_cols(
     let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
     // A value and its index for each element of a tile, and what is read.
     let cut = Reduction::of(&chip(x.device()), [outer, n, inner], 2 * x.dtype().bytes().max(4));
-    let (from, to) = (own_view(x, false), table(y, outer, inner));
     let consts = [cut.rows as i64, cut.cols as i64];
     if cut.parts == 1 {
-        let grid = Grid::xy(inner.div_ceil(cut.cols), outer);
-        return launch_with(cols, y, grid, &[x.dtype()], &consts, cut.warps, &[from, to]);
+        return by_planes(x, [y], |x, [y]| {
+            let outer = x.shape()[0];
+            let args = [own_view(x, false), table(y, outer, inner)];
+            let grid = Grid::xy(inner.div_ceil(cut.cols), outer);
+            launch_with(cols, y, grid, &[x.dtype()], &consts, cut.warps, &args)
+        });
     }
+    let (from, to) = (own_view(x, false), table(y, outer, inner));
     let done = counters(x.device(), cut.tiles(outer, inner))?;
     let parts = |dtype| Tensor::uninitialized(&cut.of_parts(outer, inner), (dtype, x.device()));
     let (tops, places) = (parts(x.dtype())?, parts(DType::I32)?);
@@ -339,15 +349,38 @@ fn alone(
     numbers: &[Arg],
 ) -> Result<()> {
     let (outer, inner) = (x.shape()[0], x.shape()[2]);
-    let (kernel, grid, mut args) = if inner == 1 {
-        (rows, Grid::x(outer.div_ceil(cut.rows)), vec![line(x), results(y)])
-    } else {
-        let args = vec![own_view(x, false), table(y, outer, inner)];
-        (cols, Grid::xy(inner.div_ceil(cut.cols), outer), args)
-    };
-    args.extend_from_slice(numbers);
     let consts = [cut.rows as i64, cut.cols as i64];
-    launch_with(kernel, y, grid, dtypes, &consts, cut.warps, &args)
+    if inner == 1 {
+        let args = [&[line(x), results(y)], numbers].concat();
+        let grid = Grid::x(outer.div_ceil(cut.rows));
+        return launch_with(rows, y, grid, dtypes, &consts, cut.warps, &args);
+    }
+    by_planes(x, [y], |x, [y]| {
+        let outer = x.shape()[0];
+        let args = [&[own_view(x, false), table(y, outer, inner)], numbers].concat();
+        let grid = Grid::xy(inner.div_ceil(cut.cols), outer);
+        launch_with(cols, y, grid, dtypes, &consts, cut.warps, &args)
+    })
+}
+
+/// Launches with `x: [outer, n, inner]` and dense results of `[outer, inner]`, of which a program has one along y: with as
+/// many at a time as a grid has there.
+fn by_planes<const N: usize>(
+    x: &Tensor,
+    results: [&Tensor; N],
+    launch: impl Fn(&Tensor, [&Tensor; N]) -> Result<()>,
+) -> Result<()> {
+    let (outer, inner) = (x.shape()[0], x.shape()[2]);
+    if outer <= MAX_GRID_YZ {
+        return launch(x, results);
+    }
+    for first in (0..outer).step_by(MAX_GRID_YZ) {
+        let planes = MAX_GRID_YZ.min(outer - first);
+        let part = |t: &Tensor| t.reshape(&[outer, inner])?.narrow(0, first, planes);
+        let parts: Vec<Tensor> = results.into_iter().map(part).collect::<Result<_>>()?;
+        launch(&x.narrow(0, first, planes)?, std::array::from_fn(|i| &parts[i]))?;
+    }
+    Ok(())
 }
 
 /// `[outer, n, 1]` as rows.

@@ -18,6 +18,9 @@ use crate::ops::index::flag;
 use crate::ops::{Op, Saves};
 use crate::tensor::Tensor;
 
+/// Rows up to which the launch that makes the losses adds them up as well: the last program does it alone, and the others
+/// wait for each other to count themselves.
+const SUMMED_ROWS: usize = 512;
 /// The name of the op.
 const NAME: &str = "multi_margin_loss";
 
@@ -64,15 +67,18 @@ impl MultiMarginLoss {
         ];
         let cols = step_of_row(n);
         let is_mean = self.reduction == Reduction::Mean;
-        let flags = [self.is_squared, self.weight.is_some(), is_mean].map(i64::from);
-        let consts = [flags[0], flags[1], flags[2], cols as i64];
+        let is_summed = self.reduction != Reduction::None && m <= SUMMED_ROWS;
+        let flags = [self.is_squared, self.weight.is_some(), is_summed, is_mean].map(i64::from);
+        let consts = [&flags[..], &[cols as i64]].concat();
         let (kernel, dtypes) = (&device::multi_margin::KERNEL, [x.dtype(), wide, self.dtype]);
         let warps = warps_of_step(&chip(x.device()), cols);
         launch::warped(kernel, x, Grid::x(m), &dtypes, &consts, warps, &args)?;
         flag::refuse(x.device())?;
         match self.reduction {
             Reduction::None => Ok((losses.to_dtype(self.dtype)?, slopes)),
-            Reduction::Mean | Reduction::Sum => Ok((loss, slopes)),
+            Reduction::Mean | Reduction::Sum if is_summed => Ok((loss, slopes)),
+            Reduction::Mean => Ok((losses.mean()?.to_dtype(self.dtype)?, slopes)),
+            Reduction::Sum => Ok((losses.sum()?.to_dtype(self.dtype)?, slopes)),
         }
     }
 
