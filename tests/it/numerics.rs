@@ -256,6 +256,14 @@ fn points_of_a_picture_of_one_pixel_have_no_slope() -> Result<()> {
 }
 
 #[test]
+fn slopes_of_mish_far_out() -> Result<()> {
+    let at = [25.0, 1e20, f64::INFINITY, f64::NEG_INFINITY, -200.0];
+    let grads = slopes([&at], |x| x[0].mish())?;
+    assert_same(&grads[0], &[1.0, 1.0, f64::NAN, f64::NAN, 0.0]);
+    Ok(())
+}
+
+#[test]
 fn gelu_of_the_largest_numbers_is_finite() -> Result<()> {
     let y = single(&[3e38, -3e38, 2e38])?.gelu_tanh()?;
     assert_eq!(y.to_vec::<f32>()?, [3e38, -0.0, 2e38]);

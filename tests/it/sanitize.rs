@@ -531,6 +531,7 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "add_along",
     "add_rows_unordered",
     "add_unordered",
+    "cast_planes",
     // Rows that few programs would have are cut on a GPU.
     "sum_parts",
     "cumsum_parts",

@@ -389,6 +389,8 @@ impl Op for Mish {
         let (e, n) = Mish::parts(x)?;
         let over = n.add_scalar(2.0)?.reciprocal()?;
         let slope = e.mul(&e.add_scalar(1.0)?)?.mul(&over.square()?)?.mul_scalar(4.0)?;
+        // Beyond 20 it is 0, and no number where x is infinite, as in PyTorch.
+        let slope = slope.masked_fill(&x.detach().gt_scalar(20.0)?, 0.0)?;
         Ok(vec![Some(dy.mul(&n.mul(&over)?.add(&x.mul(&slope)?)?)?)])
     }
 }

@@ -364,9 +364,10 @@ pub(super) fn put_winners(x: &Tensor, winner: &Tensor, values: &Tensor, y: &Tens
     if x.numel() == 0 {
         return Ok(());
     }
-    // An element that is repeated stays one.
+    // An element that is repeated stays one; of other strides this is a copy, which stays until the launch.
+    let x = x.reshape(&[x.numel()])?;
     let args = [
-        launch::view_of(&x.reshape(&[x.numel()])?, false),
+        launch::view_of(&x, false),
         launch::view_of(&flat(winner)?, false),
         launch::pointer(values, false),
         launch::view_of(&flat(y)?, true),

@@ -56,10 +56,10 @@ impl Op for PutAlong {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (x, values, index) = (inputs[0], inputs[1].contiguous()?, inputs[2]);
+        let (x, values, index) = (inputs[0].contiguous()?, inputs[1].contiguous()?, inputs[2]);
         let winner = self.winner(x.shape(), index)?;
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        put_winners(x, &winner, &values, &y)?;
+        put_winners(&x, &winner, &values, &y)?;
         self.winner.get_or_init(|| winner);
         Ok(y)
     }
