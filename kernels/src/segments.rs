@@ -8,8 +8,8 @@
 //! places  7 2 7 2 | 2 9 2 7     words by place and position  2.1 2.3 2.4 2.6 | 7.0 7.2 7.7 9.5
 //! ```
 //!
-//! Few values are compared each with each instead, by many programs in one launch ([`mod@add_few`]). Of many each block is a program
-//! ([`mod@add_segments`]); of a run that goes on behind its block the parts are left in memory, and the block in
+//! Few values are compared each with each instead, by many programs in one launch ([`mod@add_few`]). Of many each block is
+//! a program ([`mod@add_segments`]); of a run that goes on behind its block the parts are left in memory, and the block in
 //! which it begins joins them ([`mod@join_sums`]). Work grows with the number of values alone, however many a place has.
 
 use genesis_kernel::kernel::KernelDef;

@@ -176,7 +176,7 @@ macro_rules! extremes {
             code: i64,
         ) {
             let (a, b, i, j) =
-        indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
+                indexed_origin::<ROWS, COLS>(index.dim(1), index.dim(2), index.dim(3), s2);
             let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
             let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
             let inside = (row < index.dim(2)) & (col < index.dim(3));
