@@ -211,6 +211,14 @@ fn the_angle_of_the_origin_has_no_slope() -> Result<()> {
     // Not the origin, though the square is 0: the slope is that of a quotient by it.
     let grads = slopes([&[0.0], &[1e-39]], |x| x[0].atan2(&x[1]))?;
     assert_eq!(grads[0], [f64::INFINITY]);
+    // A quotient by 16 bits' least numbers may be finite, where no square is left of them.
+    for dtype in [DType::F32, DType::BF16] {
+        let y = of(&[0.0], dtype)?.requires_grad_(true)?;
+        let x = of(&[4e-39], dtype)?;
+        y.atan2(&x)?.sum()?.backward()?;
+        let slope = y.grad().expect("it has one").to_f64_vec()?[0];
+        assert!((slope * x.to_f64_vec()?[0] - 1.0).abs() < 5e-3, "{dtype}: {slope:e}");
+    }
     Ok(())
 }
 

@@ -294,11 +294,9 @@ functions2! {
         autocast: Widest;
         grads: XY, |s, dy| {
             let (y, x) = (s.input(0), s.input(1));
-            let squares = x.square()?.add(&y.square()?)?;
-            // The angle of (0, 0) has no slope: 0, as in PyTorch, instead of 0 / 0. Squares of others may be 0 too.
-            let is_origin = x.detach().eq_scalar(0.0)?.logical_and(&y.detach().eq_scalar(0.0)?)?;
-            let share = dy.div(&squares.masked_fill(&is_origin, 1.0)?)?;
-            Ok([Some(share.mul(x)?), Some(share.mul(y)?.neg()?)])
+            let to_y = Tensor::rounded_once([dy, x, y], |[dy, x, y]| angle_slope(&dy, &x, [&x, &y]))?;
+            let to_x = Tensor::rounded_once([dy, x, y], |[dy, x, y]| angle_slope(&dy, &y, [&x, &y])?.neg())?;
+            Ok([Some(to_y), Some(to_x)])
         };
         in_place: atan2_;
         family: Transcendental;
@@ -457,6 +455,15 @@ functions2! {
         family: Exact;
         reference: f64::copysign, true;
     }
+}
+
+/// `dy` times a coordinate over the square of a point's distance from the origin: divided twice, since the square is 0
+/// or infinite where quotients are not. The angle of the origin has no slope: 0, as in PyTorch.
+#[track_caller]
+fn angle_slope(dy: &Tensor, coordinate: &Tensor, [x, y]: [&Tensor; 2]) -> Result<Tensor> {
+    let is_origin = x.detach().eq_scalar(0.0)?.logical_and(&y.detach().eq_scalar(0.0)?)?;
+    let distance = x.masked_fill(&is_origin, 1.0)?.hypot(y)?;
+    dy.mul(&coordinate.div(&distance)?)?.div(&distance)
 }
 
 /// The power of -0.5: one over the square root, with the slope of a power, which at -0 and minus infinity is another.
