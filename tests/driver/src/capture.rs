@@ -10,7 +10,7 @@ use cudarc::driver::sys::{CUresult, CUstreamCaptureMode};
 
 use crate::answer::Answer;
 use crate::driver::Driver;
-use crate::work::{Capture, Graph, Work};
+use crate::work::{Capture, Graph, Piece, Work};
 
 impl Driver {
     pub(crate) fn begin_capture(&mut self, stream: u64, mode: CUstreamCaptureMode) -> Answer<()> {
@@ -53,7 +53,7 @@ impl Driver {
     }
 
     /// The lane of a stream in a capture that is whole.
-    fn lane(&mut self, capture: u64, stream: u64) -> Answer<&mut Vec<Work>> {
+    fn lane(&mut self, capture: u64, stream: u64) -> Answer<&mut Vec<Piece>> {
         let capture = self.captures.get_mut(&capture).filter(|capture| !capture.is_broken);
         let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
         Ok(capture.lanes.entry(stream).or_default())
@@ -64,7 +64,7 @@ impl Driver {
             eprintln!("virtual GPU: a graph that copies from pageable memory is not run");
             return self.refuse_capturing(stream);
         }
-        self.lane(capture, stream)?.push(work);
+        self.lane(capture, stream)?.push(Piece::captured(work));
         Ok(())
     }
 
@@ -91,7 +91,8 @@ impl Driver {
             }
             _ => {}
         }
-        self.lane(capture, stream)?.push(Work::Wait { stream: from, upto: count as u64 });
+        let wait = Work::Wait { stream: from, upto: count as u64 };
+        self.lane(capture, stream)?.push(Piece::captured(wait));
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.capture = Some(capture);
         }

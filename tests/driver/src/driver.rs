@@ -9,9 +9,12 @@ use cudarc::driver::sys::CUresult;
 use genesis_emulator::{Fault, FaultKind, RawLaunch};
 
 use crate::answer::Answer;
+use crate::clock::Timeline;
 use crate::code::{Code, Function, Link};
-use crate::memory::{Memory, Seen};
+use crate::cost::{self, Route};
+use crate::memory::{Home, Memory, Seen};
 use crate::options::Options;
+use crate::run::Turn;
 use crate::work::{Capture, Event, Graph, Stream, Work};
 
 /// A GPU.
@@ -37,6 +40,8 @@ pub(crate) struct Driver {
     pub(crate) modules: BTreeMap<u64, Arc<Code>>,
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) links: BTreeMap<u64, Link>,
+    /// When work ended by the virtual clock, also that of streams that are gone.
+    pub(crate) timeline: Timeline,
     next_handle: u64,
     launches: u64,
 }
@@ -57,10 +62,14 @@ static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| {
         modules: BTreeMap::new(),
         functions: BTreeMap::new(),
         links: BTreeMap::new(),
+        timeline: Timeline::default(),
         next_handle: FIRST_HANDLE,
         launches: 0,
     })
 });
+
+/// When the driver was first used.
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Handles are numbers from here, contexts below.
 const FIRST_HANDLE: u64 = 0x10_0000;
@@ -150,7 +159,8 @@ impl Driver {
         }
     }
 
-    fn kernel(&mut self, device: u32, code: &Code, launch: &RawLaunch) {
+    /// Runs a kernel; how many bytes it moved.
+    fn kernel(&mut self, device: u32, code: &Code, launch: &RawLaunch) -> u64 {
         self.launches += 1;
         if let Some((_, why)) = OPTIONS.fault.filter(|&(number, _)| number == self.launches) {
             eprintln!(
@@ -158,38 +168,64 @@ impl Driver {
                 self.launches,
                 code.name()
             );
-            return self.lose(device, why);
+            self.lose(device, why);
+            return 0;
         }
-        let mut seen = Seen { memory: &mut self.memory, device };
-        if let Err(fault) = code.module.run(launch, &mut seen) {
+        let mut seen = Seen::new(&mut self.memory, device);
+        let ran = code.module.run(launch, &mut seen);
+        let moved = seen.moved;
+        if let Err(fault) = ran {
             eprintln!("virtual GPU: `{}`: {fault}", code.name());
             self.lose(device, code_of(&fault));
         }
+        moved
     }
 
-    /// Does work that needs no other stream.
-    pub(crate) fn perform(&mut self, device: u32, work: &Work) {
+    /// Does work that needs no other stream; how long it takes by the virtual clock.
+    pub(crate) fn perform(&mut self, turn: Turn, work: &Work) -> u64 {
+        let Turn { device, start, latency } = turn;
         let done = match work {
-            Work::Kernel(code, launch) => {
-                self.kernel(device, code, launch);
-                Ok(())
+            Work::Kernel(code, launch) => Ok(cost::memory(self.kernel(device, code, launch))),
+            Work::Fill { to, pattern, count } => {
+                let bytes = pattern.repeat(*count);
+                self.memory.write(*to, &bytes).map(|()| cost::memory(bytes.len() as u64))
             }
-            Work::Fill { to, pattern, count } => self.memory.write(*to, &pattern.repeat(*count)),
-            Work::CopyIn { to, bytes } => self.memory.write(*to, bytes),
+            Work::CopyIn { to, bytes } => {
+                let cost = cost::copy(Route::Host, bytes.len() as u64);
+                self.memory.write(*to, bytes).map(|()| cost)
+            }
             Work::Copy { to, from, bytes } => {
+                let cost = cost::copy(self.route(*to, *from), *bytes as u64);
                 let mut data = vec![0; *bytes];
-                self.memory.read(*from, &mut data).and_then(|()| self.memory.write(*to, &data))
+                let read = self.memory.read(*from, &mut data);
+                read.and_then(|()| self.memory.write(*to, &data)).map(|()| cost)
             }
             Work::Record { event, version } => {
                 let event = self.events.get_mut(event).filter(|event| event.version == *version);
-                event.into_iter().for_each(|event| event.time = Some(Instant::now()));
-                Ok(())
+                let real = || BEGIN.elapsed().as_nanos() as u64;
+                let time = if OPTIONS.clock { start } else { real() };
+                event.into_iter().for_each(|event| event.time = Some(time));
+                return 0;
             }
-            Work::Wait { .. } | Work::Call { .. } | Work::Graph(_) => Ok(()),
+            Work::Wait { .. } | Work::Call { .. } | Work::Graph(_) => return 0,
         };
-        if let Err(wrong) = done {
-            eprintln!("virtual GPU: a copy or fill: {wrong}");
-            self.lose(device, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        match done {
+            Ok(cost) => latency + cost,
+            Err(wrong) => {
+                eprintln!("virtual GPU: a copy or fill: {wrong}");
+                self.lose(device, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                latency
+            }
+        }
+    }
+
+    /// What a copy between two addresses goes over.
+    fn route(&self, to: u64, from: u64) -> Route {
+        let home = |address| self.memory.describe(address).map(|(home, ..)| home);
+        match (home(to), home(from)) {
+            (Some(Home::Device(a)), Some(Home::Device(b))) if a == b => Route::Memory,
+            (Some(Home::Device(_)), Some(Home::Device(_))) => Route::Peer,
+            _ => Route::Host,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `null` | launches return at once and do nothing: what is left is the host's own time |
 //! | `count` | at the end the number of calls of each function is said on standard error |
+//! | `clock` | events have the times of a virtual clock (`clock`), on which work costs what it would on an H200 (`cost`) |
 //! | `devices=2` | the number of GPUs, 1 without it |
 //! | `memory=64M` | memory of each, 4G without it |
 //! | `fault=3` | the third launch that runs breaks its device by a bad address; `fault=3:launch` in another way |
@@ -21,7 +22,9 @@ mod answer;
 mod api;
 mod calls;
 mod capture;
+mod clock;
 mod code;
+mod cost;
 mod driver;
 mod memory;
 mod options;

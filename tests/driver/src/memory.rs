@@ -414,11 +414,17 @@ impl Memory {
 
 /// Memory as a device's kernels see it.
 pub(crate) struct Seen<'m> {
-    pub(crate) memory: &'m mut Memory,
-    pub(crate) device: u32,
+    memory: &'m mut Memory,
+    device: u32,
+    /// Bytes that were read and written.
+    pub(crate) moved: u64,
 }
 
 impl Seen<'_> {
+    pub(crate) fn new(memory: &mut Memory, device: u32) -> Seen<'_> {
+        Seen { memory, device, moved: 0 }
+    }
+
     fn access(
         &self,
         address: u64,
@@ -439,6 +445,7 @@ impl Seen<'_> {
 impl GlobalMemory for Seen<'_> {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), String> {
         let (start, len) = (to.as_mut_ptr(), to.len());
+        self.moved += len as u64;
         self.access(address, len, |data, at, n| {
             // SAFETY: as in `Memory::read`; the pieces lie within `to`.
             unsafe { data.copy_to(start.add(at), n) }
@@ -446,6 +453,7 @@ impl GlobalMemory for Seen<'_> {
     }
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String> {
+        self.moved += from.len() as u64;
         self.access(address, from.len(), |data, at, n| {
             // SAFETY: as in `Memory::read`.
             unsafe { data.copy_from(from[at..at + n].as_ptr(), n) }
@@ -485,9 +493,9 @@ mod tests {
         memory.map(at + GRAIN, grain, 0, 2).unwrap();
         memory.write(at + GRAIN - 1, &[1, 2]).unwrap();
         let mut bytes = [0; 2];
-        assert!(Seen { memory: &mut memory, device: 0 }.read(at + GRAIN - 1, &mut bytes).is_err());
+        assert!(Seen::new(&mut memory, 0).read(at + GRAIN - 1, &mut bytes).is_err());
         memory.set_access(at, 2 * grain, 0, true).unwrap();
-        Seen { memory: &mut memory, device: 0 }.read(at + GRAIN - 1, &mut bytes).unwrap();
+        Seen::new(&mut memory, 0).read(at + GRAIN - 1, &mut bytes).unwrap();
         assert_eq!(bytes, [1, 2]);
         assert_eq!(memory.unreserve(at, 2 * grain), Err(WRONG));
         memory.unmap(at, 2 * grain).unwrap();
@@ -501,8 +509,8 @@ mod tests {
     fn another_devices_memory_must_be_opened() {
         let mut memory = Memory::new(2, 1 << 20);
         let a = memory.alloc(1, 16).unwrap();
-        assert!(Seen { memory: &mut memory, device: 0 }.write(a, &[1]).is_err());
+        assert!(Seen::new(&mut memory, 0).write(a, &[1]).is_err());
         memory.enable_peer(0, 1).unwrap();
-        Seen { memory: &mut memory, device: 0 }.write(a, &[1]).unwrap();
+        Seen::new(&mut memory, 0).write(a, &[1]).unwrap();
     }
 }

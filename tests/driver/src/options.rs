@@ -9,6 +9,8 @@ pub(crate) struct Options {
     pub(crate) null: bool,
     /// Whether calls are counted.
     pub(crate) count: bool,
+    /// Whether times are those of the virtual clock.
+    pub(crate) clock: bool,
     /// The number of GPUs.
     pub(crate) devices: u32,
     /// Bytes of memory of each.
@@ -19,7 +21,14 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { null: false, count: false, devices: 1, memory: 4 << 30, fault: None }
+        Options {
+            null: false,
+            count: false,
+            clock: false,
+            devices: 1,
+            memory: 4 << 30,
+            fault: None,
+        }
     }
 }
 
@@ -38,6 +47,7 @@ impl Options {
             match name {
                 "null" => options.null = true,
                 "count" => options.count = true,
+                "clock" => options.clock = true,
                 "devices" => options.devices = value.parse().map_err(|_| wrong())?,
                 "memory" => options.memory = bytes(value).ok_or_else(wrong)?,
                 "fault" => options.fault = Some(fault(value).ok_or_else(wrong)?),
@@ -83,9 +93,11 @@ mod tests {
     fn options_are_words_with_commas_between() {
         let options = Options::parse("null, devices=2,memory=64M,fault=3").unwrap();
         let fault = Some((3, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
-        let wished = Options { null: true, count: false, devices: 2, memory: 64 << 20, fault };
+        let wished =
+            Options { null: true, devices: 2, memory: 64 << 20, fault, ..Options::default() };
         assert_eq!(options, wished);
         assert_eq!(Options::parse("count").map(|options| options.count), Ok(true));
+        assert_eq!(Options::parse("clock").map(|options| options.clock), Ok(true));
         assert_eq!(Options::parse(""), Ok(Options::default()));
         assert_eq!(Options::parse("speed=2"), Err("`speed=2` is not known".to_owned()));
     }

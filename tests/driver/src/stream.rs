@@ -4,8 +4,8 @@ use cudarc::driver::sys::CUresult;
 
 use crate::answer::Answer;
 use crate::driver::{Driver, OPTIONS, lock};
-use crate::run::finish;
-use crate::work::Work;
+use crate::run::{finish, wait_for};
+use crate::work::{Piece, Work};
 
 /// Work that waits in a stream; a driver that has more waits as well.
 const MOST_QUEUED: usize = 1024;
@@ -39,14 +39,14 @@ pub(crate) fn synchronize(handle: u64) -> Answer<()> {
         let of = &driver.streams[&stream];
         (stream, of.queued, of.device)
     };
-    finish(stream, upto);
+    wait_for(stream, upto);
     lock().alive(device)
 }
 
 impl Driver {
     fn push(&mut self, stream: u64, work: Work) {
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.queue.push_back(work);
+            stream.queue.push_back(Piece::now(work));
             stream.queued += 1;
         }
     }
@@ -67,7 +67,8 @@ impl Driver {
                 && (is_default || **other <= u64::from(OPTIONS.devices))
         });
         let waits: Vec<Work> = others
-            .filter(|(_, s)| s.done < s.queued)
+            // What has run already still counts on the clock.
+            .filter(|(_, s)| s.done < s.queued || OPTIONS.clock && s.queued > 0)
             .map(|(&stream, s)| Work::Wait { stream, upto: s.queued })
             .collect();
         waits.into_iter().for_each(|wait| self.push(stream, wait));

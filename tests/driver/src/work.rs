@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::Instant;
 
 use cudarc::driver::sys::CUstreamCaptureMode;
 use genesis_emulator::RawLaunch;
 
+use crate::clock;
 use crate::code::Code;
 
 /// A piece of work.
@@ -49,13 +49,35 @@ pub(crate) enum Work {
     Graph(Arc<Graph>),
 }
 
+/// A piece of work with what the virtual clock needs of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) work: Work,
+    /// When the host gave it; 0 in a graph.
+    pub(crate) issued: u64,
+    /// Whether it takes no time.
+    pub(crate) is_free: bool,
+}
+
+impl Piece {
+    /// Work that this thread gives to a stream now.
+    pub(crate) fn now(work: Work) -> Piece {
+        Piece { work, issued: clock::host(), is_free: clock::is_free() }
+    }
+
+    /// Work that this thread gives to a capture.
+    pub(crate) fn captured(work: Work) -> Piece {
+        Piece { work, issued: 0, is_free: clock::is_free() }
+    }
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) device: u32,
     /// Whether it waits for the stream that each device has without asking, and that one for it.
     pub(crate) blocks: bool,
-    pub(crate) queue: VecDeque<Work>,
+    pub(crate) queue: VecDeque<Piece>,
     /// Pieces of work it has had, and has done.
     pub(crate) queued: u64,
     pub(crate) done: u64,
@@ -80,7 +102,8 @@ pub(crate) struct Event {
     pub(crate) mark: Option<(u64, u64)>,
     /// The same in a capture: which one, the stream, and how much of its work.
     pub(crate) captured: Option<(u64, u64, usize)>,
-    pub(crate) time: Option<Instant>,
+    /// When it was passed, in ns: by the virtual clock, or since the driver was first used.
+    pub(crate) time: Option<u64>,
 }
 
 impl Event {
@@ -97,7 +120,7 @@ pub(crate) struct Capture {
     pub(crate) mode: CUstreamCaptureMode,
     pub(crate) thread: ThreadId,
     /// What each stream was given.
-    pub(crate) lanes: BTreeMap<u64, Vec<Work>>,
+    pub(crate) lanes: BTreeMap<u64, Vec<Piece>>,
     pub(crate) is_broken: bool,
 }
 
@@ -105,7 +128,7 @@ pub(crate) struct Capture {
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) origin: u64,
-    pub(crate) lanes: BTreeMap<u64, Vec<Work>>,
+    pub(crate) lanes: BTreeMap<u64, Vec<Piece>>,
 }
 
 impl Graph {
@@ -115,8 +138,8 @@ impl Graph {
         // What a stream waits for, and what that waited for.
         let mut open = vec![(self.origin, usize::MAX)];
         while let Some((stream, upto)) = open.pop() {
-            for work in self.lanes.get(&stream).into_iter().flatten().take(upto) {
-                if let Work::Wait { stream, upto } = work {
+            for piece in self.lanes.get(&stream).into_iter().flatten().take(upto) {
+                if let Work::Wait { stream, upto } = &piece.work {
                     let upto = *upto as usize;
                     let before = known.entry(*stream).or_insert(0);
                     if *before < upto {
@@ -131,12 +154,12 @@ impl Graph {
 
     /// Kinds of work in order, for comparing with another graph.
     pub(crate) fn shape(&self) -> Vec<std::mem::Discriminant<Work>> {
-        self.lanes.values().flatten().map(std::mem::discriminant).collect()
+        self.lanes.values().flatten().map(|piece| std::mem::discriminant(&piece.work)).collect()
     }
 
     /// Pieces of work, waits not counted.
     pub(crate) fn nodes(&self) -> usize {
-        let is_node = |work: &&Work| !matches!(work, Work::Wait { .. });
+        let is_node = |piece: &&Piece| !matches!(piece.work, Work::Wait { .. });
         self.lanes.values().flatten().filter(is_node).count()
     }
 }

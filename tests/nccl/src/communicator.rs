@@ -14,13 +14,15 @@ pub(crate) struct Communicator {
     /// Pieces that were shown so far.
     pieces: AtomicU64,
     splits: AtomicU64,
+    /// When its last call ended on the virtual clock, in ns.
+    pub(crate) idle: AtomicU64,
 }
 
 impl Communicator {
     pub(crate) fn open(path: &Path, rank: usize, size: usize) -> io::Result<Communicator> {
         let channel = Channel::open(path, rank, size)?;
-        let (pieces, splits) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Communicator { channel, path: path.to_owned(), pieces, splits })
+        let [pieces, splits, idle] = [0; 3].map(AtomicU64::new);
+        Ok(Communicator { channel, path: path.to_owned(), pieces, splits, idle })
     }
 
     /// The number of the next piece.

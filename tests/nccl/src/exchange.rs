@@ -1,12 +1,16 @@
 //! What a group of calls does between the processes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
 use crate::channel::{BOARD, PIPE};
+use crate::clock::Clock;
 use crate::communicator::Communicator;
 use crate::faults;
+use crate::link::Load;
+use crate::options;
 use crate::reduce::reduce;
 use crate::staging::Staging;
 
@@ -40,9 +44,25 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Runs the calls: collectives in order, transfers all at once.
+    /// Runs the calls, which takes the time of the link on the virtual clock.
     pub(crate) fn run(&self) {
-        faults::before_collective(self.communicator.channel.rank);
+        let communicator = &self.communicator;
+        faults::before_collective(communicator.channel.rank);
+        let Some(clock) = Clock::get() else { return self.exchange() };
+        // A communicator's calls run one after the other, whatever their streams.
+        let start = self.meet(clock.now().max(communicator.idle.load(Ordering::Relaxed)));
+        self.exchange();
+        let (rank, size) = (communicator.channel.rank, communicator.channel.size);
+        let call =
+            |task: &Task| (task.kind, task.from.as_slice().len().max(task.to.as_slice().len()));
+        let calls: Vec<Load> = self.tasks.iter().map(call).collect();
+        let end = start + options::get().link.cost(&calls, rank, size);
+        communicator.idle.store(end, Ordering::Relaxed);
+        clock.end(end);
+    }
+
+    /// Exchanges the values: collectives in order, transfers all at once.
+    fn exchange(&self) {
         let mut transfers = Vec::new();
         for task in &self.tasks {
             match task.kind {

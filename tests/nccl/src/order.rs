@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUcontext, CUevent, CUresult, CUstream};
 
+use crate::clock::Free;
 use crate::exchange::Job;
 
 /// An address that goes to another thread.
@@ -37,6 +38,8 @@ pub(crate) struct Move {
 /// The addresses are of device memory that lives until the stream has passed.
 pub(crate) unsafe fn submit(job: Job, moves: &[(Move, Move)], stream: CUstream) -> Answer<()> {
     let is_captured = is_capturing(stream)?;
+    // What stands for the machine's links takes their time, and no other.
+    let _free = Free::begin();
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(Address(event)) = &*last
         && !is_captured

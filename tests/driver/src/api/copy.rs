@@ -6,6 +6,8 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
 
 use super::{answer, number};
 use crate::answer::Answer;
+use crate::clock;
+use crate::cost::{self, Route};
 use crate::driver::lock;
 use crate::stream::{enqueue, synchronize};
 use crate::work::Work;
@@ -33,6 +35,7 @@ unsafe fn copy_out(to: *mut c_void, from: u64, bytes: usize, stream: u64) -> Ans
     if bytes == 0 {
         return Ok(());
     }
+    clock::wait_until(clock::host() + cost::LAUNCH + cost::copy(Route::Host, bytes as u64));
     let to = std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes);
     lock().memory.read(from, to).map_err(|wrong| {
         eprintln!("virtual GPU: a copy to the host: {wrong}");

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult
 use super::{answer, give, handle, number};
 use crate::answer::Answer;
 use crate::driver::lock;
-use crate::run::{advance, finish};
+use crate::run::{advance, wait_for};
 use crate::work::Event;
 
 #[unsafe(no_mangle)]
@@ -74,8 +74,10 @@ unsafe extern "C" fn cuEventQuery(event: CUevent) -> CUresult {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     answer(|| {
-        if let Some((stream, upto)) = ahead(number(event))? {
-            finish(stream, upto);
+        ahead(number(event))?;
+        let mark = lock().events.get(&number(event)).and_then(|event| event.mark);
+        if let Some((stream, upto)) = mark {
+            wait_for(stream, upto);
         }
         ahead(number(event)).map(drop)
     })
@@ -95,9 +97,7 @@ unsafe extern "C" fn cuEventElapsedTime(ms: *mut f32, start: CUevent, end: CUeve
             event.and_then(|event| event.time).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
         };
         let (start, end) = (time(start)?, time(end)?);
-        let forward = end.saturating_duration_since(start).as_secs_f32();
-        let backward = start.saturating_duration_since(end).as_secs_f32();
-        give(ms, 1e3 * (forward - backward))
+        give(ms, (end as f64 - start as f64) as f32 / 1e6)
     })
 }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::missing_safety_doc, reason = "see the top of this module")]
 #![allow(unsafe_op_in_unsafe_fn, reason = "every function here is unsafe as a whole")]
 
+mod clock;
 mod copy;
 mod device;
 mod errors;
