@@ -49,7 +49,10 @@ pub fn log_softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     y.store([i, 0], (d - log(sum(fast::exp(d), 1)).col()).to::<T>());
 }
 
-/// `dx = y (dy - sum(y dy))` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.
+/// `dx = y (dy - sum(y dy) / sum(y))` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.
+///
+/// The sum of `y` is 1 but for its rounding to 16 bits, which the quotient takes out of the mean of `dy`; it is less
+/// where `y` is too small for its dtype.
 #[kernel]
 pub fn softmax_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     y: View<T, 2>,
@@ -59,7 +62,8 @@ pub fn softmax_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     let i = program_id(0) * ROWS;
     let v = y.load::<ROWS, COLS>([i, 0]).to::<A>();
     let product = v * dy.load::<ROWS, COLS>([i, 0]).to::<A>();
-    dx.store([i, 0], (product - v * sum(product, 1).col()).to::<T>());
+    let mean = sum(product, 1) / maximum(sum(v, 1), 0.5);
+    dx.store([i, 0], (product - v * mean.col()).to::<T>());
 }
 
 /// `dx = dy - exp(y) sum(dy)` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.

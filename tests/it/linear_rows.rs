@@ -34,11 +34,15 @@ fn devices() -> Vec<Device> {
     crate::gpu::devices("products of rows")
 }
 
+/// Rows, outputs and K of products in tiles of 64 and of 128 rows, the last of them cut off.
+const MANY: (usize, usize, usize) = (130, 1480, 64);
+const MORE: (usize, usize, usize) = (200, 4360, 64);
+
 #[test]
 fn sums_are_those_of_f64() -> Result<()> {
     for on in devices() {
         for (n, m, k) in
-            [(1, 1, 1), (3, 5, 7), (2, 9, 96), (17, 33, 448), (1, 70, 9000), (5, 8, 36)]
+            [(1, 1, 1), (3, 5, 7), (2, 9, 96), (17, 33, 448), (1, 70, 9000), (5, 8, 36), MANY, MORE]
         {
             for (of_x, of_w) in [
                 (DType::F32, DType::F32),
@@ -46,6 +50,10 @@ fn sums_are_those_of_f64() -> Result<()> {
                 (DType::BF16, DType::BF16),
                 (DType::F16, DType::F16),
             ] {
+                // Results of many rows are copied as wholes, from their transposes.
+                if of_x == DType::F32 && [MANY, MORE].contains(&(n, m, k)) {
+                    continue;
+                }
                 let (x, w) = (random(&[n, k], 1, (of_x, on))?, random(&[m, k], 2, (of_w, on))?);
                 let bias = random(&[m], 3, (of_w, on))?;
                 let y = x.linear_rows(&w, Some(&bias))?;

@@ -42,7 +42,7 @@ use super::func::{Func, Op, OpData, ParamAttrs, Region, Value};
 use super::number::Scalar;
 use super::ops::{Combine, LoopOptions, OpKind};
 use super::ordering::AtomicOrdering;
-use super::tma::{Multicast, TensorMap, TmaLoad};
+use super::tma::{Multicast, TensorMap, TmaLoad, TmaStore};
 use super::types::DType;
 
 impl fmt::Display for Func {
@@ -172,7 +172,10 @@ impl<'f> Printer<'f> {
                  contiguous {contiguous}{to}{multicast}{constant}"
                 )
             });
-        let stores = tma.stores.iter().map(|store| format!("store map {}", store.map));
+        let stores = tma.stores.iter().map(|TmaStore { map, contiguous }| {
+            let transposed = if *contiguous == 0 { " transposed" } else { "" };
+            format!("store map {map}{transposed}")
+        });
         for line in maps.chain(channels).chain(loads).chain(stores) {
             self.out.push_str(&format!("  tma {line}\n"));
         }

@@ -102,6 +102,8 @@ impl Multicast {
 pub struct TmaStore {
     /// The number of its map.
     pub map: u8,
+    /// The axis of the tile that lies contiguous in memory.
+    pub contiguous: u8,
 }
 
 /// A TMA pipeline: a ring of stages in shared memory.

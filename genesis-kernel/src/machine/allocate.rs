@@ -256,7 +256,7 @@ mod tests {
         func.tma = Tma {
             maps: Vec::new(),
             loads: vec![load(0, 16384), load(16384, 32768)],
-            stores: vec![TmaStore { map: 2 }],
+            stores: vec![TmaStore { map: 2, contiguous: 1 }],
             channels: vec![Channel { stages: 4, slot_bytes: 49152 }],
         };
         let memory = SharedMemory::new(&func, [8, 1], &[]);

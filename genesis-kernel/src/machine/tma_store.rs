@@ -21,9 +21,12 @@ use crate::layout::{LayoutIr, mma};
 use crate::tuning::shared::PANEL_ROWS;
 
 /// How a store's value is cut into panels.
+///
+/// A panel has [`PANEL_ROWS`] lines of `width` bytes. Lines are rows of the accumulator, or its columns where those lie
+/// contiguous in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Panels {
-    /// Bytes of a row of a panel.
+    /// Bytes of a line of a panel.
     pub(crate) width: u32,
     /// Bytes of an element.
     pub(crate) size: u32,
@@ -31,8 +34,10 @@ pub(crate) struct Panels {
     columns: u32,
     /// Blocks of 64 rows of a warpgroup.
     pub(crate) blocks: u32,
-    /// The map's axis along rows.
-    pub(crate) row_axis: usize,
+    /// The map's axis across lines.
+    pub(crate) line_axis: usize,
+    /// Whether lines are columns of the accumulator.
+    pub(crate) transposed: bool,
 }
 
 impl Panels {
@@ -47,17 +52,21 @@ impl Panels {
         let [rows, columns] = [0, 1].map(|axis| shape.extent(axis) as u32);
         let wanted = mma::wgmma_accumulator(shape, columns, [lir.num_warps, lir.num_blocks]);
         let is_accumulator = lir.layout(value).is_some_and(|layout| **layout == wanted);
-        let (row_axis, size) = (row_axis(map)?, map.dtype.bytes() as u32);
-        let span = map.swizzle / size;
-        let fits = map.block[0] == span && matches!(size, 2 | 4) && (1..=columns).contains(&span);
+        let (line_axis, size) = (line_axis(map)?, map.dtype.bytes() as u32);
+        let transposed = store.contiguous == 0;
         let blocks = rows / lir.num_blocks / PANEL_ROWS / (lir.num_warps / 4).max(1);
-        let panels = Panels { width: map.swizzle, size, columns, blocks, row_axis };
-        (is_accumulator && fits).then_some(panels)
+        let panels = Panels { width: map.swizzle, size, columns, blocks, line_axis, transposed };
+        let line = map.swizzle / size;
+        let is_whole = match transposed {
+            true => (line, size) == (PANEL_ROWS, 2) && columns.is_multiple_of(PANEL_ROWS),
+            false => matches!(size, 2 | 4) && (1..=columns).contains(&line),
+        };
+        (is_accumulator && is_whole && map.block[0] == line).then_some(panels)
     }
 
     /// Columns of a panel.
     pub(crate) fn span(&self) -> u32 {
-        self.width / self.size
+        if self.transposed { PANEL_ROWS } else { self.width / self.size }
     }
 
     /// Panels of a block of rows.
@@ -77,8 +86,8 @@ impl Panels {
     }
 }
 
-/// The map's axis along the rows of a panel.
-fn row_axis(map: &TensorMap) -> Option<usize> {
+/// The map's axis across the lines of a panel.
+fn line_axis(map: &TensorMap) -> Option<usize> {
     let axis = map.block.iter().skip(1).position(|&extent| extent == PANEL_ROWS)?;
     Some(axis + 1)
 }

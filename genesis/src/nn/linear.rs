@@ -4,6 +4,7 @@ use super::calls::is_observed;
 use super::layer::layers;
 use super::{Module, Parameter, count_flops, flops, init, watch};
 use crate::error::{Error, Result};
+use crate::launch::accumulate_dtype;
 use crate::ops::Activation;
 use crate::tensor::{Creation, Tensor};
 
@@ -152,11 +153,18 @@ impl Bilinear {
             let rows = init::extent("bilinear", lead)?;
             let columns = init::extent("bilinear", &[outputs, in2])?;
             count_flops(|| flops(&[2, rows, outputs, in2, in1.saturating_add(1)]));
-            let by_first = self.weight.permute(&[1, 0, 2])?.reshape(&[in1, columns])?;
-            let half = x1.reshape(&[rows, in1])?.matmul(&by_first)?; // [rows, out * in2]
+            // The product of two factors is not rounded to 16 bits before the third, nor is its gradient.
+            let (dtype, wide) = (x1.dtype(), accumulate_dtype(x1.dtype()));
+            let is_one = x2.dtype() == dtype && self.weight.dtype() == dtype;
+            let wide = |t: &Tensor| if is_one { t.to_dtype(wide) } else { Ok(t.clone()) };
+            let by_first = wide(&self.weight)?.permute(&[1, 0, 2])?.reshape(&[in1, columns])?;
+            let half = wide(x1)?.reshape(&[rows, in1])?.matmul(&by_first)?; // [rows, out * in2]
             let half = half.reshape(&[rows, outputs, in2])?;
-            let y = half.matmul(&x2.reshape(&[rows, in2, 1])?)?; // [rows, out, 1]
+            let y = half.matmul(&wide(x2)?.reshape(&[rows, in2, 1])?)?; // [rows, out, 1]
             let y = y.reshape(&[lead, &[outputs]].concat())?;
+            // Under autocast it is of 16 bits as it is.
+            let is_wide = is_one && y.dtype() == accumulate_dtype(dtype);
+            let y = if is_wide { y.to_dtype(dtype)? } else { y };
             match &self.bias {
                 Some(bias) => y.add(&bias.to_dtype(y.dtype())?),
                 None => Ok(y),

@@ -206,8 +206,10 @@ impl<'a> Lowering<'a> {
         let [block, column] =
             [panel.number / panels.per_block(), panel.number % panels.per_block()];
         let rows = e.add(first_row, int(block * groups * PANEL_ROWS));
-        at[0] = e.add(at[0], int(column * panels.span()));
-        at[panels.row_axis] = e.add(at[panels.row_axis], rows);
+        let columns = int(column * panels.span());
+        let (along, across) = if panels.transposed { (rows, columns) } else { (columns, rows) };
+        at[0] = e.add(at[0], along);
+        at[panels.line_axis] = e.add(at[panels.line_axis], across);
         let place = self.shared_at(self.panel_start(panel.buffer)?);
         self.only(self.copies()?.leads, |e| {
             let mut args = vec![place, descriptor];
@@ -250,6 +252,7 @@ impl<'a> Lowering<'a> {
     fn write_panel(&mut self, panels: &Panels, value: Value, registers: &[Val], start: Val) {
         let row_shift = panels.width.ilog2();
         match panels.size {
+            2 if panels.transposed => self.write_transposed(registers, start, row_shift),
             2 => self.write_matrices(registers, start, row_shift),
             _ => self.write_pairs(value, registers, start, row_shift),
         }
@@ -260,17 +263,38 @@ impl<'a> Lowering<'a> {
         let e = self.e;
         let [r0, r1, r2] = swizzled_rows(row_shift);
         let lane = [r0, r1, r2, 8 << row_shift, 16];
-        let place = self.in_group(&lane, row_shift);
+        let place = self.in_group(&lane, 16 << row_shift);
         for (i, part) in (0..).zip(registers.chunks(8)) {
-            let words: Vec<Val> =
-                part.chunks(2).map(|pair| e.bitcast(e.build_vec(pair), e.i32())).collect();
             let column = e.int(e.i32(), 32 * i);
-            let address = self.shared_at(e.add(start, e.xor(place, column)));
-            let mut args = vec![address];
-            args.extend(words);
-            let store = "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16";
-            e.intrinsic(store, &[e.type_of(address)], &args);
+            self.store_matrices(part, e.add(start, e.xor(place, column)), "");
         }
+    }
+
+    /// The same where a line of the panel is a column: a warp's 16 rows are 32 bytes of each line.
+    ///
+    /// ```text
+    /// line = column 0     rows 0..8 | rows 8..16 | rows of warp 1 ..      matrices 0 and 1
+    /// line = column 8     rows 0..8 | rows 8..16 | ..                     matrices 2 and 3
+    /// ```
+    fn write_transposed(&mut self, registers: &[Val], start: Val, row_shift: u32) {
+        let e = self.e;
+        let [r0, r1, r2] = swizzled_rows(row_shift);
+        let lane = [r0, r1, r2, 16, 8 << row_shift];
+        let place = self.in_group(&lane, 32);
+        for (i, part) in (0..).zip(registers.chunks(8)) {
+            let line = e.int(e.i32(), (16 * i) << row_shift);
+            self.store_matrices(part, e.add(start, e.add(place, line)), ".trans");
+        }
+    }
+
+    /// Four 8x8 matrices of 16-bit elements, each lane's address that of a line of one of them.
+    fn store_matrices(&mut self, registers: &[Val], at: Val, how: &str) {
+        let e = self.e;
+        let words = registers.chunks(2).map(|pair| e.bitcast(e.build_vec(pair), e.i32()));
+        let address = self.shared_at(at);
+        let args: Vec<Val> = [address].into_iter().chain(words).collect();
+        let store = format!("llvm.nvvm.stmatrix.sync.aligned.m8n8.x4{how}.b16");
+        e.intrinsic(&store, &[e.type_of(address)], &args);
     }
 
     /// 32-bit elements, two columns an instruction.
@@ -278,7 +302,7 @@ impl<'a> Lowering<'a> {
         let e = self.e;
         let [r0, r1, r2] = swizzled_rows(row_shift);
         let lane = [8, 16, r0, r1, r2];
-        let place = self.in_group(&lane, row_shift);
+        let place = self.in_group(&lane, 16 << row_shift);
         for (i, pair) in (0..).zip(registers.chunks(2)) {
             let column = e.int(e.i32(), 32 * (i / 2));
             let row = e.int(e.i32(), (i % 2) * (8 << row_shift));
@@ -287,11 +311,10 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// A linear map of the lane, and the 16 rows that each warp of a warpgroup has, in bytes.
-    fn in_group(&mut self, lane: &[u32; 5], row_shift: u32) -> Val {
+    /// A linear map of the lane and, of so many bytes each, of the 16 rows that each warp of a warpgroup has.
+    fn in_group(&mut self, lane: &[u32; 5], warp_bytes: u32) -> Val {
         let warps = self.lir.num_warps.ilog2() as usize;
-        let warp: Vec<u32> =
-            (0..warps).map(|i| if i < 2 { 16 << (row_shift + i as u32) } else { 0 }).collect();
+        let warp: Vec<u32> = (0..warps).map(|i| if i < 2 { warp_bytes << i } else { 0 }).collect();
         self.threads.map(self.e, lane, &warp)
     }
 }

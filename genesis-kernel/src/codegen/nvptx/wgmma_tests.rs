@@ -129,7 +129,7 @@ impl Config {
         Tma {
             maps: maps.into_iter().chain([store]).collect(),
             loads: vec![load(0, 0, a), load(1, second, b)],
-            stores: vec![TmaStore { map: 2 }],
+            stores: vec![TmaStore { map: 2, contiguous: 1 }],
             channels: vec![Channel { stages: self.stages, slot_bytes }],
         }
     }

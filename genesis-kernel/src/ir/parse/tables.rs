@@ -45,7 +45,8 @@ impl Parser {
                 }
                 "store" => {
                     let map = self.field("map")?;
-                    self.func.tma.stores.push(TmaStore { map });
+                    let contiguous = u8::from(!self.take_word("transposed"));
+                    self.func.tma.stores.push(TmaStore { map, contiguous });
                 }
                 _ => return self.fail(position, format!("unknown table `{word}`")),
             }

@@ -38,11 +38,12 @@ impl Role<'_> {
         if !self.waited {
             return Err("memory is written that the primary grid may touch".to_owned());
         }
-        let map = &func.tma.maps[usize::from(func.tma.stores[usize::from(number)].map)];
+        let store = &func.tma.stores[usize::from(number)];
+        let map = &func.tma.maps[usize::from(store.map)];
         let value = data.operands[0];
         self.registers(&[value])?;
         let shape = func.tile(value).shape;
-        let contiguous = shape.rank() - 1;
+        let contiguous = store.contiguous.into();
         let addresses = self.tile_addresses(map, shape, contiguous, &data.operands[1..])?;
         let elements = self.tiles.elements(value).ok_or("a store of nothing")?;
         for (address, &bits) in addresses.into_iter().zip(elements.iter()) {

@@ -273,13 +273,13 @@ impl Plan {
                 continue;
             }
             let found = store(func, op, products, &made);
-            let is_aligned = |(_, map): &(Value, TensorMap)| {
+            let is_aligned = |(_, map, _): &(Value, TensorMap, u8)| {
                 starts_aligned(func, axes, func.op(op).operands[2..][usize::from(map.axes[0])], map)
             };
-            let Some((tile, map)) = found.filter(is_aligned) else { continue };
+            let Some((tile, map, contiguous)) = found.filter(is_aligned) else { continue };
             let entry = u8::try_from(self.tma.stores.len()).ok();
             if let (Some(entry), Some(map)) = (entry, self.map(&map)) {
-                self.tma.stores.push(TmaStore { map });
+                self.tma.stores.push(TmaStore { map, contiguous });
                 self.stores.insert(op, (entry, tile));
             }
         }
@@ -442,8 +442,13 @@ fn made_by(func: &Func, products: &[Product]) -> Vec<bool> {
     made
 }
 
-/// The tile of rank 2 that a store writes and the map that does it.
-fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Value, TensorMap)> {
+/// The tile of rank 2 that a store writes, the map that does it, and the tile's axis that lies contiguous in memory.
+fn store(
+    func: &Func,
+    op: Op,
+    products: &[Product],
+    made: &[bool],
+) -> Option<(Value, TensorMap, u8)> {
     let data = func.op(op);
     let view = View::of(func, data.operands[0]).filter(|_| order::allows_copy(func, op))?;
     let mut chain = Vec::new();
@@ -459,12 +464,17 @@ fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Va
     let ty = func.tile(tile);
     let [m, n] = [0, 1].map(|axis| ty.shape.extent(axis) as u32);
     let size = ty.dtype().bytes() as u32;
-    let fits = made[tile.index()]
-        && products.iter().any(|product| product.shape == [m, n])
-        && axes.get(usize::from(view.unit)) == Some(&Some(1))
-        && matches!(size, 2 | 4)
-        && (n * size).is_multiple_of(PANEL_ROW_BYTES);
+    let contiguous = axes.get(usize::from(view.unit)).copied().flatten()?;
+    let is_cut = match contiguous {
+        1 => matches!(size, 2 | 4) && (n * size).is_multiple_of(PANEL_ROW_BYTES),
+        // Matrices of 16-bit elements are transposed as they are stored.
+        _ => size == 2 && n.is_multiple_of(PANEL_ROWS),
+    };
+    let fits =
+        made[tile.index()] && is_cut && products.iter().any(|product| product.shape == [m, n]);
+    let is_row = |axis: Option<u8>| axis.is_some_and(|axis| axis != contiguous);
     let block: Vec<u32> =
-        axes.iter().map(|&axis| if axis == Some(0) { PANEL_ROWS } else { 1 }).collect();
-    fits.then(|| view.map(&block, PANEL_ROW_BYTES, &[])).flatten().map(|map| (tile, map))
+        axes.iter().map(|&axis| if is_row(axis) { PANEL_ROWS } else { 1 }).collect();
+    let map = fits.then(|| view.map(&block, PANEL_ROW_BYTES, &[])).flatten()?;
+    Some((tile, map, contiguous))
 }

@@ -133,17 +133,20 @@ fn a_transposed_view_has_the_other_axis_contiguous() {
 }
 
 #[test]
-fn a_result_by_columns_is_stored_as_ever() {
+fn a_result_by_columns_is_stored_transposed() {
     check_tables(
         &product(LAST, LAST, FIRST),
         expect![[r#"
             tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
             tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+            tma map param 2 bf16 axes [0, 1] block [64, 64] swizzle 128
             tma channel stages 0 bytes 49152
             tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
             tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+            tma store map 2 transposed
             %10 = tma_load 0 %3, %8 : bf16[128x64]
             %11 = tma_load 1 %8, %3 : bf16[64x256]
+            tma_store 0 %13, %3, %3
         "#]],
     );
 }

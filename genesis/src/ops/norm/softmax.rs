@@ -59,7 +59,9 @@ static SOFTMAX: Row = Row {
     short_bwd: &device::softmax_bwd::KERNEL,
     grad: |y, dy| {
         let product = y.mul(dy)?;
-        product.sub(&y.mul(&product.sum_dims(&[-1], true)?)?)
+        // 1 but for rounding, as in the kernel.
+        let total = y.detach().sum_dims(&[-1], true)?.clamp(0.5, f64::INFINITY)?;
+        product.sub(&y.mul(&product.sum_dims(&[-1], true)?.div(&total)?)?)
     },
 };
 
