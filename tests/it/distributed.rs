@@ -9,6 +9,7 @@ mod common;
 mod language;
 mod parallel;
 mod ranks;
+mod saves;
 mod sharded;
 mod stages;
 
@@ -380,6 +381,40 @@ fn every_mesh_trains_as_one_rank() -> anyhow::Result<()> {
         Launch { folder: Some(folder.path().into()), has_gpu: false, ..launch }.pass()?;
     }
     Ok(())
+}
+
+/// On processors, for the same reason.
+#[test]
+fn checkpoints_of_runs_in_parts() -> anyhow::Result<()> {
+    for ranks in [2, 4] {
+        Launch { has_gpu: false, ..Launch::new(ranks, "saves::parts") }.pass()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_is_killed_in_a_save_leaves_the_checkpoint_before() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let launch = |test| {
+        let folder = Some(folder.path().into());
+        Launch { folder, has_gpu: false, ..Launch::new(2, test) }
+    };
+    let (_folder, mut children) = launch("saves::killed").start()?;
+    let killed = children[1].wait();
+    // Time enough to complete what is not complete.
+    std::thread::sleep(Duration::from_millis(200));
+    let ended = children[0].kill();
+    children[0].wait()?;
+    ended?;
+    ensure!(!killed?.success());
+    let root = folder.path().join("killed/checkpoints");
+    let mut found = std::fs::read_dir(&root)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    found.sort();
+    ensure!(found == [".tmp-ranks-00000002", "step-00000001"], "{found:?}");
+    genesis::io::verify_checkpoint(root.join("step-00000001"))?;
+    launch("saves::after_the_kill").pass()
 }
 
 #[test]

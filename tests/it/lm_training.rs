@@ -396,13 +396,17 @@ pub(crate) struct Workplace {
 impl Workplace {
     pub(crate) fn new() -> Result<Workplace> {
         let folder = tempfile::tempdir()?;
-        tokenizer()?.save(folder.path().join("tokenizer"))?;
-        let config = Value::Object(config(320)).to_string();
-        std::fs::write(folder.path().join("config.json"), config)?;
+        Workplace::fill(folder.path())?;
+        Ok(Workplace { folder })
+    }
+
+    /// Writes the files of one to a folder.
+    pub(crate) fn fill(folder: &Path) -> Result<()> {
+        tokenizer()?.save(folder.join("tokenizer"))?;
+        std::fs::write(folder.join("config.json"), Value::Object(config(320)).to_string())?;
         let line = |said| format!("{}\n", json!({ "messages": messages(said) }));
         let data: String = SAID.iter().chain(&SAID[1..]).map(|&said| line(said)).collect();
-        std::fs::write(folder.path().join("data.jsonl"), data)?;
-        Ok(Workplace { folder })
+        Ok(std::fs::write(folder.join("data.jsonl"), data)?)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -35,8 +35,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Puts the parameters of a checkpoint in parts, as `save_sharded_checkpoint` writes it, together in a safetensors file,
-    /// one tensor at a time.
+    /// Puts the parameters of a checkpoint in parts, of a run on several ranks or of `save_sharded_checkpoint`, together in a
+    /// safetensors file, one tensor at a time.
     Consolidate {
         /// The folder of the checkpoint.
         folder: PathBuf,

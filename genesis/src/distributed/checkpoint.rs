@@ -7,7 +7,10 @@
 //!
 //! A save over an older one writes files of the next number, then the manifest, then removes the old files:
 //! whatever moment a rank dies at, the folder has one whole checkpoint. A checkpoint is read by any number of
-//! ranks: each puts the parts of a tensor together and takes its own, one tensor at a time.
+//! ranks: each copies what it needs out of the parts that there are, one tensor at a time.
+//!
+//! The files are those of a training run's checkpoint (`io::checkpoint`) whose ranks have parts: what reads one reads the
+//! other, and the checkpoint of one rank too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,11 +19,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::group::ProcessGroup;
-use super::parts::{elements, outermost, part_of, part_shape};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::io::{SafeTensorsFile, save_safetensors_with, write_file, write_one_by_one};
-use crate::nn::{Cut, Module, Shard, handles};
+use crate::io::{
+    MODEL, OPTIMIZER, Place, RankFiles, RankPart, SavedCheckpoint, file_of, outermost, part_shape,
+    save_safetensors_with, write_file, write_one_by_one,
+};
+use crate::nn::{Module, Shard, handles};
 use crate::optim::{Optimizer, State};
 use crate::tensor::{Tensor, TensorType};
 use genesis_kernel::runtime::Device;
@@ -43,12 +48,18 @@ pub fn save_sharded_checkpoint(
     std::fs::create_dir_all(folder).map_err(|why| problem(folder, &why))?;
     let old = Manifest::read(folder).ok();
     let number = old.as_ref().map_or(0, |old| old.number + 1);
-    let (tensors, header) = own(module, optimizer, group.rank() == 0)?;
-    let name = file_name(number, group.rank(), group.size());
-    save_safetensors_with(folder.join(name), &tensors, &header)?;
+    let state = optimizer.map(|optimizer| optimizer.state_dict()).transpose()?.unwrap_or_default();
+    let is_first = group.rank() == 0;
+    // What is whole is the same on all ranks, but for the state, of which a rank may keep some parameters' only.
+    let writes = |name: &str, shard: Option<&Shard>| {
+        shard.is_some() || is_first || name.starts_with(OPTIMIZER)
+    };
+    let part = rank_part(module.state_dict(), &shards(module), state, &writes);
+    let name = file_name(number, (group.rank(), group.size()));
+    save_safetensors_with(folder.join(name), &part.tensors, &part.header())?;
     // Nobody goes on before all files are there, and nobody reads before the manifest is.
     group.barrier()?;
-    if group.rank() == 0 {
+    if is_first {
         let manifest = json!({"format": FORMAT, "number": number, "ranks": group.size()});
         write_file(&folder.join(MANIFEST), &[format!("{manifest:#}\n").as_bytes()])?;
         for file in old.iter().flat_map(|old| old.files(folder)) {
@@ -59,8 +70,8 @@ pub fn save_sharded_checkpoint(
     group.barrier()
 }
 
-/// Reads a checkpoint of any number of ranks into a module and an optimizer. All ranks call it; each reads
-/// what it needs.
+/// Reads a checkpoint of any number of ranks into a module and an optimizer. Each rank calls it, and reads what it needs;
+/// checkpoints of [`Checkpoints`](crate::io::Checkpoints) are read too.
 ///
 /// # Errors
 /// If a file is missing or damaged, a tensor is missing or has another shape; what was read before stays.
@@ -69,36 +80,22 @@ pub fn load_sharded_checkpoint(
     module: &dyn Module,
     optimizer: Option<&mut dyn Optimizer>,
 ) -> Result<()> {
-    let saved = Saved::open(folder.as_ref())?;
-    let shards: BTreeMap<String, Option<Arc<Shard>>> = handles(module)
-        .into_iter()
-        .map(|(name, parameter)| (name, parameter.shard().cloned()))
-        .collect();
+    let (files, numbers) = open(folder.as_ref())?;
+    let shards = shards(module);
     for (name, tensor) in module.state_dict() {
-        let whole = saved.whole(&format!("model/{name}"))?;
-        let shard = shards.get(&name).and_then(Option::as_deref);
-        let part = part_of(&whole, shard)?;
+        let shard = shards.get(&name).map(|shard| &**shard);
+        let part = files.part(&format!("{MODEL}{name}"), shard, tensor.device())?;
         if part.shape() != tensor.shape() {
             let (saved, own) = (part.shape(), tensor.shape());
-            return Err(saved_error(&name, &format!("is {saved:?} in it, {own:?} here")));
+            let message = format!("`{name}` is {saved:?} in it, {own:?} here");
+            return Err(Error::op("load_sharded_checkpoint", message));
         }
-        no_grad(|| {
-            tensor.detach().copy_(&part.to_dtype(tensor.dtype())?.to_device(tensor.device())?)
-        })?;
+        no_grad(|| tensor.detach().copy_(&part.to_dtype(tensor.dtype())?))?;
     }
     let Some(optimizer) = optimizer else { return Ok(()) };
-    let mut state = State { numbers: saved.numbers.clone(), ..State::default() };
-    for name in saved.names("optimizer/") {
-        let whole = saved.whole(&format!("optimizer/{name}"))?;
-        let owner = name.rsplit_once('/').map_or("", |(owner, _)| owner);
-        let shard = shards.get(owner).and_then(Option::as_deref);
-        // A number of a parameter is whole on each rank.
-        let has_parts = shard.is_some_and(|shard| outermost(shard).whole == whole.shape());
-        let part = part_of(&whole, shard.filter(|_| has_parts))?;
-        let device = optimizer.parameters().first().map_or(Device::Cpu, Tensor::device);
-        state.tensors.insert(name, part.to_device(device)?);
-    }
-    optimizer.load_state_dict(&state)
+    let device = optimizer.parameters().first().map_or(Device::Cpu, Tensor::device);
+    let tensors = part_of_state(&files, &shards, |_| true, device)?;
+    optimizer.load_state_dict(&State { tensors, numbers })
 }
 
 /// The whole parameters and buffers of a checkpoint, on the CPU: for export.
@@ -106,12 +103,9 @@ pub fn load_sharded_checkpoint(
 /// # Errors
 /// If a file is missing or damaged.
 pub fn consolidate_checkpoint(folder: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>> {
-    let saved = Saved::open(folder.as_ref())?;
-    let names = saved.names("model/");
-    names
-        .into_iter()
-        .map(|name| Ok((name.clone(), saved.whole(&format!("model/{name}"))?)))
-        .collect()
+    let (files, _) = open(folder.as_ref())?;
+    let whole = |name: String| Ok((name.clone(), files.whole(&format!("{MODEL}{name}"))?));
+    files.names(MODEL).into_iter().map(whole).collect()
 }
 
 /// Writes the whole parameters and buffers of a checkpoint to a safetensors file, one tensor at a time: a model that no
@@ -122,154 +116,89 @@ pub fn consolidate_checkpoint(folder: impl AsRef<Path>) -> Result<BTreeMap<Strin
 /// # Cost
 /// Memory for the largest tensor, twice.
 pub fn consolidate_checkpoint_to(folder: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<()> {
-    let saved = Saved::open(folder.as_ref())?;
-    let names = saved.names("model/");
-    let types = names.into_iter().map(|name| {
-        let ty = saved.type_of(&format!("model/{name}"))?;
+    let (files, _) = open(folder.as_ref())?;
+    let names = files.names(MODEL).into_iter();
+    let types = names.map(|name| {
+        let ty = files.type_of(&format!("{MODEL}{name}"))?;
         Ok((name, ty))
     });
     let types = types.collect::<Result<BTreeMap<String, TensorType>>>()?;
-    write_one_by_one(file.as_ref(), &types, |name| saved.whole(&format!("model/{name}")))
+    let listed = types.iter().map(|(name, ty)| (name.as_str(), ty)).collect();
+    let whole = |name: &str| files.whole(&format!("{MODEL}{name}"));
+    write_one_by_one(file.as_ref(), listed, &BTreeMap::new(), whole)
 }
 
-type Texts = BTreeMap<String, String>;
-
-/// What a rank saves: its parts, and on the first rank what is whole on all.
-fn own(
-    module: &dyn Module,
-    optimizer: Option<&dyn Optimizer>,
-    is_first: bool,
-) -> Result<(BTreeMap<String, Tensor>, Texts)> {
-    let shards: BTreeMap<String, Arc<Shard>> = handles(module)
-        .into_iter()
-        .filter_map(|(name, parameter)| Some((name, parameter.shard()?.clone())))
-        .collect();
-    let (mut tensors, mut parts) = (BTreeMap::new(), serde_json::Map::new());
-    for (name, tensor) in module.state_dict() {
-        let key = format!("model/{name}");
-        if let Some(shard) = shards.get(&name) {
-            parts.insert(key.clone(), to_json(shard));
-        } else if !is_first {
-            continue;
-        }
-        tensors.insert(key, tensor.detach());
-    }
-    let state = optimizer.map(|optimizer| optimizer.state_dict()).transpose()?.unwrap_or_default();
-    for (name, tensor) in &state.tensors {
-        let key = format!("optimizer/{name}");
-        let owner = name.rsplit_once('/').map_or("", |(owner, _)| owner);
-        let shape = |shard: &Shard| tensor.shape() == part_shape(shard).as_slice();
-        if let Some(shard) = shards.get(owner).filter(|shard| shape(shard)) {
-            parts.insert(key.clone(), to_json(shard));
-        }
-        tensors.insert(key, tensor.detach());
-    }
-    let numbers = json!(state.numbers).to_string();
-    let texts = [("parts", Value::Object(parts).to_string()), ("numbers", numbers)];
-    Ok((tensors, texts.map(|(name, text)| (name.to_owned(), text)).into()))
+/// The parts of parameters that a module has, by name.
+fn shards(module: &dyn Module) -> BTreeMap<String, Arc<Shard>> {
+    let all = handles(module).into_iter();
+    all.filter_map(|(name, parameter)| Some((name, parameter.shard()?.clone()))).collect()
 }
 
-/// The whole tensor of all its parts: those of the inner cuts are joined first.
-fn join(name: &str, mut parts: Vec<(Arc<Shard>, Tensor)>) -> Result<Tensor> {
-    let mut wholes: Vec<(Arc<Shard>, Tensor)> = Vec::new();
-    while let Some((first, _)) = parts.first().cloned() {
-        let (kin, others): (Vec<_>, Vec<_>) =
-            parts.into_iter().partition(|(shard, _)| shard.outer == first.outer);
-        parts = others;
-        let whole = join_parts(name, &first, &kin)?;
-        match &first.outer {
-            None => return Ok(whole),
-            Some(outer) => wholes.push((outer.clone(), whole)),
+/// What a rank writes of its tensors and its optimizer's state: that of which `writes` says so, by its name behind [`MODEL`] or
+/// [`OPTIMIZER`] and the part that it is.
+pub(crate) fn rank_part(
+    model: BTreeMap<String, Tensor>,
+    shards: &BTreeMap<String, Arc<Shard>>,
+    state: State,
+    writes: &dyn Fn(&str, Option<&Shard>) -> bool,
+) -> RankPart {
+    let mut part = RankPart { numbers: state.numbers, ..RankPart::default() };
+    let mut put = |name: String, tensor: Tensor, shard: Option<&Arc<Shard>>| {
+        if writes(&name, shard.map(|shard| &**shard)) {
+            part.shards.extend(shard.map(|shard| (name.clone(), shard.clone())));
+            part.tensors.insert(name, tensor.detach());
         }
-    }
-    match wholes.is_empty() {
-        true => Err(saved_error(name, "is in no file")),
-        false => join(name, wholes),
-    }
-}
-
-/// The parts of one cut, of which several ranks may have the same.
-fn join_parts(name: &str, like: &Shard, parts: &[(Arc<Shard>, Tensor)]) -> Result<Tensor> {
-    let find = |index: usize| {
-        let found = parts.iter().find(|(shard, _)| shard.index == index);
-        let missing = || saved_error(name, &format!("lacks part {index} of {}", like.count));
-        found.map(|(_, tensor)| tensor).ok_or_else(missing)
     };
-    let all = (0..like.count).map(find).collect::<Result<Vec<_>>>()?;
-    let axis = if let Cut::Axis(axis) = like.cut { axis as i64 } else { 0 };
-    let joined = Tensor::cat(&all, axis)?;
-    match like.cut {
-        Cut::Axis(_) => Ok(joined),
-        Cut::Flat => joined.narrow(0, 0, elements(&like.whole))?.reshape(&like.whole),
+    for (name, tensor) in model {
+        let shard = shards.get(&name);
+        put(format!("{MODEL}{name}"), tensor, shard);
     }
+    for (name, tensor) in state.tensors {
+        // What is as long as a part is of the part; a number of a parameter is whole on each rank.
+        let is_part = |shard: &&Arc<Shard>| tensor.shape() == part_shape(shard);
+        let shard = shards.get(owner(&name)).filter(is_part);
+        put(format!("{OPTIMIZER}{name}"), tensor, shard);
+    }
+    part
 }
 
-/// The files of a checkpoint.
-struct Saved {
-    files: Vec<SafeTensorsFile>,
-    /// Of each file: which parts its tensors are.
-    parts: Vec<BTreeMap<String, Arc<Shard>>>,
-    /// Of the optimizer, over all ranks.
-    numbers: BTreeMap<String, f64>,
+/// Of an optimizer's tensors those of the parameters that a rank has, cut as these are.
+pub(crate) fn part_of_state(
+    files: &RankFiles,
+    shards: &BTreeMap<String, Arc<Shard>>,
+    is_own: impl Fn(&str) -> bool,
+    device: Device,
+) -> Result<BTreeMap<String, Tensor>> {
+    let mut tensors = BTreeMap::new();
+    for name in files.names(OPTIMIZER).into_iter().filter(|name| is_own(owner(name))) {
+        let saved = format!("{OPTIMIZER}{name}");
+        let ty = files.type_of(&saved)?;
+        let shard = shards.get(owner(&name)).filter(|shard| outermost(shard).whole == ty.shape);
+        let part = files.part(&saved, shard.map(|shard| &**shard), device)?;
+        tensors.insert(name, part);
+    }
+    Ok(tensors)
 }
 
-impl Saved {
-    fn open(folder: &Path) -> Result<Saved> {
-        let manifest = Manifest::read(folder)?;
-        let (mut files, mut parts, mut numbers) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for path in manifest.files(folder) {
-            let file = SafeTensorsFile::open(&path)?;
-            let damaged = || problem(&path, "has no list of parts: it is not of a checkpoint");
-            let text = |name: &str| file.metadata().get(name).ok_or_else(damaged);
-            let of: Value = serde_json::from_str(text("parts")?).map_err(|_| damaged())?;
-            let of = of.as_object().ok_or_else(damaged)?;
-            let of =
-                of.iter().map(|(name, shard)| Some((name.clone(), Arc::new(from_json(shard)?))));
-            parts.push(of.collect::<Option<_>>().ok_or_else(damaged)?);
-            let own: BTreeMap<String, f64> =
-                serde_json::from_str(text("numbers")?).map_err(|_| damaged())?;
-            numbers.extend(own);
-            files.push(file);
-        }
-        Ok(Saved { files, parts, numbers })
-    }
+/// The parameter whose state has this name.
+fn owner(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(owner, _)| owner)
+}
 
-    /// Names that begin with `prefix`, without it.
-    fn names(&self, prefix: &str) -> Vec<String> {
-        let all = self.files.iter().flat_map(SafeTensorsFile::tensors);
-        let mut names: Vec<String> =
-            all.filter_map(|(name, _)| name.strip_prefix(prefix)).map(str::to_owned).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    /// The shape and dtype of a whole tensor.
-    fn type_of(&self, name: &str) -> Result<TensorType> {
-        for (file, parts) in self.files.iter().zip(&self.parts) {
-            if let Some((_, ty)) = file.tensors().find(|(own, _)| *own == name) {
-                let shard = parts.get(name);
-                let shape = shard.map_or(&ty.shape, |shard| &outermost(shard).whole).clone();
-                return Ok(TensorType { shape, dtype: ty.dtype });
-            }
+/// The files of a checkpoint, and the optimizer's numbers.
+fn open(folder: &Path) -> Result<(RankFiles, BTreeMap<String, f64>)> {
+    match Manifest::read(folder) {
+        Ok(manifest) => {
+            let mut files = RankFiles::open(&manifest.files(folder))?;
+            let numbers = std::mem::take(&mut files.numbers);
+            Ok((files, numbers))
         }
-        Err(saved_error(name, "is in no file"))
-    }
-
-    /// A whole tensor, on the CPU.
-    fn whole(&self, name: &str) -> Result<Tensor> {
-        let mut found = Vec::new();
-        for (file, parts) in self.files.iter().zip(&self.parts) {
-            if !file.tensors().any(|(own, _)| own == name) {
-                continue;
-            }
-            let tensor = file.tensor(name, Device::Cpu)?;
-            match parts.get(name) {
-                Some(shard) => found.push((shard.clone(), tensor)),
-                None => return Ok(tensor),
-            }
+        // One of a run has another manifest.
+        Err(error) => {
+            let saved = SavedCheckpoint::open(folder).map_err(|_| error)?;
+            let numbers = saved.numbers().cloned().unwrap_or_default();
+            Ok((saved.tensors, numbers))
         }
-        join(name, found)
     }
 }
 
@@ -295,85 +224,15 @@ impl Manifest {
     }
 
     fn files(&self, folder: &Path) -> Vec<PathBuf> {
-        (0..self.ranks).map(|rank| folder.join(file_name(self.number, rank, self.ranks))).collect()
+        let place = |rank| (rank, self.ranks);
+        (0..self.ranks).map(|rank| folder.join(file_name(self.number, place(rank)))).collect()
     }
 }
 
-fn file_name(number: u64, rank: usize, ranks: usize) -> String {
-    format!("{number}-rank-{rank}-of-{ranks}.safetensors")
-}
-
-fn to_json(shard: &Shard) -> Value {
-    let axis = if let Cut::Axis(axis) = shard.cut { json!(axis) } else { Value::Null };
-    let outer = shard.outer.as_deref().map_or(Value::Null, to_json);
-    json!({"whole": shard.whole, "axis": axis, "index": shard.index, "count": shard.count, "outer": outer})
-}
-
-fn from_json(value: &Value) -> Option<Shard> {
-    let number = |value: &Value| usize::try_from(value.as_u64()?).ok();
-    let whole = value["whole"].as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
-    crate::shape::numel("checkpoint", &whole).ok()?;
-    let cut = match &value["axis"] {
-        Value::Null => Cut::Flat,
-        axis => Cut::Axis(number(axis).filter(|&axis| axis < whole.len())?),
-    };
-    let outer = match &value["outer"] {
-        Value::Null => None,
-        outer => Some(Arc::new(from_json(outer)?)),
-    };
-    let (index, count) = (number(&value["index"])?, number(&value["count"])?);
-    (index < count).then_some(Shard { whole, cut, index, count, outer })
+fn file_name(number: u64, place: Place) -> String {
+    format!("{number}-{}", file_of(place))
 }
 
 fn problem(path: &Path, why: &(impl std::fmt::Display + ?Sized)) -> Error {
     Error::io(format!("{}: {why}", path.display()))
-}
-
-fn saved_error(name: &str, why: &str) -> Error {
-    Error::op("load_sharded_checkpoint", format!("`{name}` {why}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shard(whole: &[usize], cut: Cut, index: usize, count: usize) -> Shard {
-        Shard { whole: whole.to_vec(), cut, index, count, outer: None }
-    }
-
-    #[test]
-    fn parts_of_parts_are_joined() -> Result<()> {
-        let whole = Tensor::arange(0.0, 30.0, 1.0, Device::Cpu)?.reshape(&[6, 5])?;
-        let mut parts = Vec::new();
-        for row in 0..2 {
-            let outer = Arc::new(shard(&[6, 5], Cut::Axis(0), row, 2));
-            for index in 0..4 {
-                let inner = shard(&[3, 5], Cut::Flat, index, 4);
-                let inner = Arc::new(Shard { outer: Some(outer.clone()), ..inner });
-                let part = part_of(&whole, Some(&inner))?;
-                assert_eq!(part.shape(), part_shape(&inner));
-                assert_eq!(from_json(&to_json(&inner)).as_ref(), Some(&*inner));
-                parts.push((inner, part));
-            }
-        }
-        parts.reverse();
-        assert_eq!(join("w", parts.clone())?.to_vec::<f32>()?, whole.to_vec::<f32>()?);
-        parts.retain(|(shard, _)| shard.index != 2);
-        let error = join("w", parts).unwrap_err().to_string();
-        assert!(error.contains("`w` lacks part 2 of 4"), "{error}");
-        Ok(())
-    }
-
-    #[test]
-    fn damaged_lists_are_refused() {
-        for text in [
-            "1",
-            r#"{"whole": [2], "axis": 1, "index": 0, "count": 1, "outer": null}"#,
-            r#"{"whole": [2], "axis": 0, "index": 1, "count": 1, "outer": null}"#,
-            r#"{"whole": [9223372036854775807, 9], "axis": 0, "index": 0, "count": 1, "outer": null}"#,
-        ] {
-            let value: Value = serde_json::from_str(text).expect("JSON");
-            assert!(from_json(&value).is_none(), "{text}");
-        }
-    }
 }

@@ -32,7 +32,7 @@
 //! | `context_parallel` | ring attention over parts of a sequence |
 //! | `pipeline` | layers on several ranks, one after the other: 1F1B |
 //! | `sync_batch_norm` | batch norm over the batches of all ranks |
-//! | `parts` | the whole of a tensor's parts, and a part of a whole |
+//! | `parts` | the whole of a tensor's parts |
 //! | `checkpoint` | checkpoints in parts, read by any number of ranks |
 //! | `collected` | tensors of all ranks on the first |
 //! | `ordered` | sums in the order of ranks, for audits |
@@ -73,6 +73,7 @@ pub use checkpoint::{
     consolidate_checkpoint, consolidate_checkpoint_to, load_sharded_checkpoint,
     save_sharded_checkpoint,
 };
+pub(crate) use checkpoint::{part_of_state, rank_part};
 pub use clip::clip_grad_norm_;
 pub(crate) use collected::{Collected, collect};
 pub use context_parallel::{
@@ -83,7 +84,7 @@ pub use fully_shard::{FullyShard, FullyShardOptions, Sharding};
 pub use genesis_kernel::runtime::nccl::{ReduceOp, nccl_version};
 pub use group::{ProcessGroup, init, init_world};
 pub use mesh::DeviceMesh;
-pub(crate) use parts::{PartGroups, outermost, part_of, whole_of};
+pub(crate) use parts::{PartGroups, whole_of};
 pub use pipeline::Pipeline;
 pub use store::Store;
 pub use sync_batch_norm::convert_sync_batch_norm;

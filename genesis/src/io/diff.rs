@@ -8,10 +8,13 @@ use genesis_kernel::runtime::Device;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::checkpoint::{OPTIMIZER, SavedCheckpoint};
+use super::number::to_json;
+use super::rank_files::is_of_rank;
 use super::safetensors::SafeTensorsFile;
 use crate::error::{Error, Result};
 use crate::files::read_regular_text;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorType};
 
 /// One difference: a tensor or an entry of `state.json`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -35,7 +38,11 @@ pub fn diff_checkpoints(a: impl AsRef<Path>, b: impl AsRef<Path>) -> Result<Vec<
         return diff_files("", a, b);
     }
     let mut found = Vec::new();
-    for name in tensor_files(a)?.union(&tensor_files(b)?) {
+    let (in_a, in_b) = (tensor_files(a)?, tensor_files(b)?);
+    if in_a.union(&in_b).any(|name| is_of_rank(name)) {
+        return diff_wholes(a, b);
+    }
+    for name in in_a.union(&in_b) {
         let stem = name.trim_end_matches(".safetensors");
         let (a, b) = (a.join(name), b.join(name));
         match (a.exists(), b.exists()) {
@@ -43,12 +50,47 @@ pub fn diff_checkpoints(a: impl AsRef<Path>, b: impl AsRef<Path>) -> Result<Vec<
             (there, _) => found.push(only(stem.to_owned(), there)),
         }
     }
-    found.extend(diff_states(a, b)?);
+    found.extend(diff_states(read_state(a)?, read_state(b)?));
+    Ok(found)
+}
+
+/// Compares checkpoints that ranks have written in parts, however these are cut: the whole of one tensor at a time.
+fn diff_wholes(a: &Path, b: &Path) -> Result<Vec<Difference>> {
+    let (in_a, in_b) = (SavedCheckpoint::open(a)?, SavedCheckpoint::open(b)?);
+    let (names, others) = (in_a.tensors.names(""), in_b.tensors.names(""));
+    let mut found = Vec::new();
+    for name in names.union(&others) {
+        if names.contains(name) != others.contains(name) {
+            found.push(only(name.clone(), names.contains(name)));
+            continue;
+        }
+        let types = (in_a.tensors.type_of(name)?, in_b.tensors.type_of(name)?);
+        if types.0 == types.1 {
+            let (x, y) = (in_a.tensors.whole(name)?, in_b.tensors.whole(name)?);
+            found.extend(diff_values(name.clone(), &x, &y)?);
+        } else {
+            found.push(of_other_type(name.clone(), (&types.0, &types.1)));
+        }
+    }
+    // Numbers of the optimizer are with its tensors, in the files of ranks.
+    let state = |folder: &Path, saved: &SavedCheckpoint| -> Result<Value> {
+        let mut state = read_state(folder)?;
+        let numbers = saved.numbers()?.iter().map(|(name, &n)| (name.clone(), to_json(n)));
+        state["states"][OPTIMIZER] = Value::Object(numbers.collect());
+        Ok(state)
+    };
+    found.extend(diff_states(state(a, &in_a)?, state(b, &in_b)?));
     Ok(found)
 }
 
 fn only(name: String, in_first: bool) -> Difference {
     let how = format!("only in the {}", if in_first { "first" } else { "second" });
+    Difference { name, how, largest: None }
+}
+
+fn of_other_type(name: String, (a, b): (&TensorType, &TensorType)) -> Difference {
+    let how =
+        format!("{} {:?} in the first, {} {:?} in the second", a.dtype, a.shape, b.dtype, b.shape);
     Difference { name, how, largest: None }
 }
 
@@ -82,13 +124,7 @@ fn diff_files(prefix: &str, a: &Path, b: &Path) -> Result<Vec<Difference>> {
                 let (x, y) = (a.tensor(name, Device::Cpu)?, b.tensor(name, Device::Cpu)?);
                 found.extend(diff_values(full, &x, &y)?);
             }
-            (Some(ty), Some(other)) => {
-                let how = format!(
-                    "{} {:?} in the first, {} {:?} in the second",
-                    ty.dtype, ty.shape, other.dtype, other.shape
-                );
-                found.push(Difference { name: full, how, largest: None });
-            }
+            (Some(ty), Some(other)) => found.push(of_other_type(full, (ty, other))),
             (there, _) => found.push(only(full, there.is_some())),
         }
     }
@@ -109,17 +145,21 @@ fn diff_values(name: String, a: &Tensor, b: &Tensor) -> Result<Option<Difference
     Ok(Some(Difference { name, how, largest: Some(largest) }))
 }
 
-fn diff_states(a: &Path, b: &Path) -> Result<Vec<Difference>> {
-    let read = |folder: &Path| {
-        let path = folder.join("state.json");
-        let problem = |error: String| Error::io(format!("{}: {error}", path.display()));
-        let text = read_regular_text(&path)?;
-        let value = serde_json::from_str(&text).map_err(|error| problem(error.to_string()))?;
+/// What a checkpoint holds besides tensors.
+fn read_state(folder: &Path) -> Result<Value> {
+    let path = folder.join("state.json");
+    let problem = |error: String| Error::io(format!("{}: {error}", path.display()));
+    let text = read_regular_text(&path)?;
+    serde_json::from_str(&text).map_err(|error| problem(error.to_string()))
+}
+
+fn diff_states(a: Value, b: Value) -> Vec<Difference> {
+    let flat = |value: Value| {
         let mut flat = BTreeMap::new();
         flatten("state", &value, &mut flat);
-        Ok::<_, Error>(flat)
+        flat
     };
-    let (in_a, in_b) = (read(a)?, read(b)?);
+    let (in_a, in_b) = (flat(a), flat(b));
     let names: BTreeSet<&String> = in_a.keys().chain(in_b.keys()).collect();
     let compare = |name: &String| match (in_a.get(name), in_b.get(name)) {
         (Some(x), Some(y)) if x == y => None,
@@ -129,7 +169,7 @@ fn diff_states(a: &Path, b: &Path) -> Result<Vec<Difference>> {
         }
         (there, _) => Some(only(name.clone(), there.is_some())),
     };
-    Ok(names.into_iter().filter_map(compare).collect())
+    names.into_iter().filter_map(compare).collect()
 }
 
 /// The leaves of a value by their paths.

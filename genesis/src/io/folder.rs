@@ -206,21 +206,32 @@ impl Drop for Checkpoints {
 }
 
 /// What the names of unfinished folders begin with.
-const TEMPORARY: &str = ".tmp-";
+pub(super) const TEMPORARY: &str = ".tmp-";
 
 fn write(root: &Path, keep: Keep, frozen: &Frozen) -> Result<PathBuf> {
-    let target = root.join(format!("step-{:08}", frozen.step));
+    let target = folder_of(root, frozen.step);
     let builder = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(root);
     let temporary = builder.map_err(|error| cannot_write(&target, error))?;
     // On an error the temporary folder goes with its value.
     frozen.write(temporary.path()).map_err(|error| cannot_write(&target, error))?;
-    let old = root.join(format!("step-{:08}.old", frozen.step));
+    publish(root, keep, (frozen.step, &temporary.keep()))
+}
+
+/// The folder of a checkpoint.
+pub(super) fn folder_of(root: &Path, step: u64) -> PathBuf {
+    root.join(format!("step-{step:08}"))
+}
+
+/// Gives a folder that is complete the name of a checkpoint, and removes those that need not stay.
+pub(super) fn publish(root: &Path, keep: Keep, (step, written): (u64, &Path)) -> Result<PathBuf> {
+    let target = folder_of(root, step);
+    let old = target.with_extension("old");
     if target.exists() {
         // Between the two renames the older one is still found, under its other name.
         remove(&old)?;
         fs::rename(&target, &old).map_err(|error| cannot_write(&target, error))?;
     }
-    fs::rename(temporary.keep(), &target).map_err(|error| cannot_write(&target, error))?;
+    fs::rename(written, &target).map_err(|error| cannot_write(&target, error))?;
     sync_folder(root)?;
     remove(&old)?;
     prune(root, keep, &target)?;

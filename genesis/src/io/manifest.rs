@@ -17,9 +17,27 @@ const FORMAT: &str = "genesis checkpoint 1";
 
 /// A file of a checkpoint as its manifest has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     bytes: u64,
     blake3: String,
+}
+
+impl Entry {
+    /// How long [`Entry::to_bytes`] is.
+    pub(crate) const BYTES: usize = 40;
+
+    /// The same as bytes, which a rank sends.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let hash = blake3::Hash::from_hex(&self.blake3).map(|hash| *hash.as_bytes());
+        [&self.bytes.to_le_bytes()[..], &hash.unwrap_or_default()].concat()
+    }
+
+    /// What a rank sent; none where it is of another length.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Entry> {
+        let (length, hash) = bytes.split_first_chunk()?;
+        let hash = blake3::Hash::from_bytes(hash.try_into().ok()?);
+        Some(Entry { bytes: u64::from_le_bytes(*length), blake3: hash.to_hex().to_string() })
+    }
 }
 
 /// A checkpoint on disk.
@@ -36,9 +54,14 @@ pub struct CheckpointInfo {
 }
 
 /// Writes a file of a checkpoint; its folder is synced with the manifest.
-pub(super) fn write_new(folder: &Path, name: &str, bytes: &[u8]) -> Result<Entry> {
-    write_file(&folder.join(name), &[bytes])?;
-    Ok(Entry { bytes: bytes.len() as u64, blake3: blake3::hash(bytes).to_hex().to_string() })
+pub(super) fn write_new(folder: &Path, name: &str, parts: &[&[u8]]) -> Result<Entry> {
+    write_file(&folder.join(name), parts)?;
+    let mut hash = blake3::Hasher::new();
+    for part in parts {
+        hash.update(part);
+    }
+    let bytes = parts.iter().map(|part| part.len() as u64).sum();
+    Ok(Entry { bytes, blake3: hash.finalize().to_hex().to_string() })
 }
 
 /// Writes the manifest: with it a checkpoint is complete.
@@ -74,13 +97,14 @@ fn seal(text: &str) -> String {
 }
 
 /// What a manifest says, after its own hash was checked.
-struct Manifest {
+pub(super) struct Manifest {
     step: u64,
     metric: Option<f64>,
-    files: BTreeMap<String, Entry>,
+    pub(super) files: BTreeMap<String, Entry>,
 }
 
-fn read(folder: &Path) -> Result<Manifest> {
+/// Reads a manifest, which is small, and none of its files.
+pub(super) fn read(folder: &Path) -> Result<Manifest> {
     let path = folder.join(MANIFEST);
     let problem = |what: &str| Error::io(format!("{}: {what}", path.display()));
     let text = read_regular(&path)?;
@@ -117,19 +141,28 @@ fn read(folder: &Path) -> Result<Manifest> {
 pub fn verify_checkpoint(folder: impl AsRef<Path>) -> Result<CheckpointInfo> {
     let folder = folder.as_ref();
     let manifest = read(folder)?;
-    for (name, entry) in &manifest.files {
-        let path = folder.join(name);
-        let bytes = Mapped::open(&path)?;
-        let problem = |what: String| Err(Error::io(format!("{}: {what}", path.display())));
-        if bytes.len() as u64 != entry.bytes {
-            let message = format!("has {} bytes, {} were written", bytes.len(), entry.bytes);
-            return problem(message);
-        }
-        if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
-            return problem("is damaged: its hash is not what was written".to_owned());
-        }
-    }
+    manifest.files.iter().try_for_each(|(name, entry)| verify_file(&folder.join(name), entry))?;
     Ok(info(folder, &manifest))
+}
+
+/// [`verify_checkpoint`] of every so many files, from one on: the share of one of several ranks.
+pub(crate) fn verify_share(folder: &Path, (rank, ranks): (usize, usize)) -> Result<()> {
+    let manifest = read(folder)?;
+    let own = manifest.files.iter().skip(rank).step_by(ranks.max(1));
+    own.into_iter().try_for_each(|(name, entry)| verify_file(&folder.join(name), entry))
+}
+
+/// Compares a file with what was written.
+fn verify_file(path: &Path, entry: &Entry) -> Result<()> {
+    let bytes = Mapped::open(path)?;
+    let problem = |what: String| Err(Error::io(format!("{}: {what}", path.display())));
+    if bytes.len() as u64 != entry.bytes {
+        return problem(format!("has {} bytes, {} were written", bytes.len(), entry.bytes));
+    }
+    match blake3::hash(&bytes).to_hex().as_str() == entry.blake3 {
+        true => Ok(()),
+        false => problem("is damaged: its hash is not what was written".to_owned()),
+    }
 }
 
 fn info(folder: &Path, manifest: &Manifest) -> CheckpointInfo {
@@ -155,7 +188,7 @@ pub fn list_checkpoints(root: impl AsRef<Path>) -> Result<Vec<CheckpointInfo>> {
 }
 
 /// Folders named like checkpoints with their steps, the latest first.
-pub(super) fn candidates(root: &Path) -> Result<Vec<(u64, PathBuf)>> {
+pub(crate) fn candidates(root: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let problem = |error| Error::io(format!("can't read {}: {error}", root.display()));
     let mut found = Vec::new();
     for entry in fs::read_dir(root).map_err(problem)? {

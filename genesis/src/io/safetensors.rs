@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use genesis_kernel::ir::DType;
 use safetensors::SafeTensorError;
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, serialize};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::json;
 
@@ -25,7 +25,7 @@ use crate::tensor::{Creation, Tensor, TensorType};
 /// The most axes of a tensor that is read.
 const MOST_AXES: usize = 16;
 
-pub(super) fn to_format(dtype: DType) -> Dtype {
+fn to_format(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,
         DType::I8 => Dtype::I8,
@@ -64,21 +64,43 @@ pub(super) fn snapshot(tensors: &BTreeMap<String, Tensor>) -> Result<BTreeMap<St
     tensors.iter().map(copy).collect()
 }
 
-/// The bytes of a file of these tensors.
-pub(super) fn to_file_bytes(
-    tensors: &BTreeMap<String, Snapshot>,
-    metadata: &BTreeMap<String, String>,
-) -> Result<Vec<u8>> {
-    let problem = |error: SafeTensorError| Error::io(format!("can't write safetensors: {error}"));
-    let views: Result<Vec<(&String, TensorView<'_>)>> = tensors
-        .iter()
-        .map(|(name, Snapshot { ty, bytes })| {
-            let view = TensorView::new(to_format(ty.dtype), ty.shape.clone(), bytes);
-            Ok((name, view.map_err(problem)?))
-        })
-        .collect();
-    let pairs = metadata.iter().map(|(name, value)| (name.clone(), value.clone()));
-    serialize(views?, (!metadata.is_empty()).then(|| pairs.collect())).map_err(problem)
+/// What a file of these tensors consists of, one part after the other: the header, then the bytes of each tensor.
+pub(super) fn file_parts<'t>(
+    tensors: &'t BTreeMap<String, Snapshot>,
+    texts: &BTreeMap<String, String>,
+) -> Result<(Vec<u8>, Vec<&'t [u8]>)> {
+    let types = tensors.iter().map(|(name, snapshot)| (name.as_str(), &snapshot.ty));
+    let (header, order) = lay_out(types.collect(), texts)?;
+    let bytes = order.into_iter().map(|(name, _)| tensors[name].bytes.as_slice());
+    Ok((header, bytes.collect()))
+}
+
+/// Names and types, in the order of a file.
+type Order<'t> = Vec<(&'t str, &'t TensorType)>;
+
+/// The beginning of a file, and the order of what follows: wider dtypes first, so that each begins at a multiple of its
+/// width, then as they come.
+fn lay_out<'t>(
+    mut tensors: Order<'t>,
+    texts: &BTreeMap<String, String>,
+) -> Result<(Vec<u8>, Order<'t>)> {
+    tensors.sort_by_key(|(_, ty)| std::cmp::Reverse(ty.dtype.bytes()));
+    let (mut entries, mut end) = (serde_json::Map::new(), 0);
+    if !texts.is_empty() {
+        entries.insert("__metadata__".to_owned(), json!(texts));
+    }
+    for (name, ty) in &tensors {
+        let start = end;
+        end += shape::numel("safetensors", &ty.shape)? * ty.dtype.bytes();
+        let dtype = to_format(ty.dtype);
+        let entry = json!({"dtype": dtype, "shape": ty.shape, "data_offsets": [start, end]});
+        entries.insert((*name).to_owned(), entry);
+    }
+    let mut header = serde_json::Value::Object(entries).to_string().into_bytes();
+    // Data begin at a multiple of 8, as the format wants.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let length = (header.len() as u64).to_le_bytes();
+    Ok(([&length, &header[..]].concat(), tensors))
 }
 
 /// Writes named tensors as a safetensors file, through a temporary file and a rename.
@@ -99,32 +121,23 @@ pub fn save_safetensors_with(
     metadata: &BTreeMap<String, String>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let data = to_file_bytes(&snapshot(tensors)?, metadata).map_err(|e| cannot_write(path, e))?;
-    write_file(path, &[&data])
+    let taken = snapshot(tensors)?;
+    let (header, mut parts) = file_parts(&taken, metadata).map_err(|e| cannot_write(path, e))?;
+    parts.insert(0, &header);
+    write_file(path, &parts)
 }
 
 /// Writes a safetensors file of tensors that are asked for one at a time, so that one of them is in memory. They come in
-/// the order of the file: wider dtypes first, then by name.
+/// the order of the file: wider dtypes first, then as they are listed.
 pub(crate) fn write_one_by_one(
     path: &Path,
-    types: &BTreeMap<String, TensorType>,
+    types: Vec<(&str, &TensorType)>,
+    texts: &BTreeMap<String, String>,
     mut tensor: impl FnMut(&str) -> Result<Tensor>,
 ) -> Result<()> {
-    let mut order: Vec<(&String, &TensorType)> = types.iter().collect();
-    order.sort_by_key(|(_, ty)| std::cmp::Reverse(ty.dtype.bytes()));
-    let (mut entries, mut end) = (serde_json::Map::new(), 0);
-    for (name, ty) in &order {
-        let start = end;
-        end += shape::numel("safetensors", &ty.shape)? * ty.dtype.bytes();
-        let dtype = to_format(ty.dtype);
-        let entry = json!({"dtype": dtype, "shape": ty.shape, "data_offsets": [start, end]});
-        entries.insert((*name).clone(), entry);
-    }
-    let mut header = serde_json::Value::Object(entries).to_string().into_bytes();
-    header.resize(header.len().next_multiple_of(8), b' ');
+    let (header, order) = lay_out(types, texts)?;
     write_by(path, |file| {
         let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|e| cannot_write(path, e));
-        write(&(header.len() as u64).to_le_bytes())?;
         write(&header)?;
         for (name, ty) in order {
             let tensor = tensor(name)?;
@@ -201,13 +214,18 @@ impl SafeTensorsFile {
     /// If there is none of this name, or it holds a bool that is neither 0 nor 1.
     pub fn bytes(&self, name: &str) -> Result<(&TensorType, &[u8])> {
         let path = self.path.display();
-        let entry = self.entries.get(name);
-        let entry = entry.ok_or_else(|| Error::io(format!("{path} has no tensor {name}")))?;
-        let bytes = &self.bytes[entry.start..entry.end];
-        if entry.ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        let found = self.find(name);
+        let (ty, bytes) = found.ok_or_else(|| Error::io(format!("{path} has no tensor {name}")))?;
+        if ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(Error::io(format!("{path}: {name} holds a bool that is not 0 or 1")));
         }
-        Ok((&entry.ty, bytes))
+        Ok((ty, bytes))
+    }
+
+    /// A tensor's type and its bytes as they are in the file, bools unchecked.
+    pub(super) fn find(&self, name: &str) -> Option<(&TensorType, &[u8])> {
+        let entry = self.entries.get(name)?;
+        Some((&entry.ty, &self.bytes[entry.start..entry.end]))
     }
 
     /// Reads a tensor to a device, in its own dtype.

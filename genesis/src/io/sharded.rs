@@ -15,17 +15,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 
-use super::safetensors::{SafeTensorsFile, to_format};
-use super::whole::{cannot_write, folder_of, write_by, write_file};
+use super::safetensors::{SafeTensorsFile, write_one_by_one};
+use super::whole::{cannot_write, folder_of, write_file};
 use crate::error::{Error, Result};
 use crate::files::read_regular;
-use crate::tensor::Tensor;
+use crate::shape::product;
+use crate::tensor::{Tensor, TensorType};
 
 /// The weights of a model in one file.
 pub(super) const SINGLE: &str = "model.safetensors";
@@ -150,19 +150,36 @@ pub fn save_sharded(
     tensors: &BTreeMap<String, Tensor>,
     max_shard_bytes: u64,
 ) -> Result<()> {
-    let folder = folder.as_ref();
+    let mut types: BTreeMap<String, TensorType> = BTreeMap::new();
+    for (name, tensor) in tensors {
+        if types.keys().all(|first| !tensors[first].is_same(tensor)) {
+            types.insert(name.clone(), tensor.tensor_type());
+        }
+    }
+    save_sharded_by(folder.as_ref(), &types, max_shard_bytes, |name| Ok(tensors[name].clone()))
+}
+
+/// [`save_sharded`] of tensors that are asked for one at a time, so that one of them is in memory.
+pub(crate) fn save_sharded_by(
+    folder: &Path,
+    types: &BTreeMap<String, TensorType>,
+    max_shard_bytes: u64,
+    mut tensor: impl FnMut(&str) -> Result<Tensor>,
+) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| cannot_write(folder, error))?;
-    let shards = cut(tensors, max_shard_bytes);
+    let shards = cut(types, max_shard_bytes);
     let name = |index: usize| match shards.len() {
         0 | 1 => SINGLE.to_owned(),
         count => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
     };
+    // Without this transformers does not know whose layout the tensors have.
+    let texts = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let mut map = serde_json::Map::new();
     for (index, shard) in shards.iter().enumerate() {
-        write_shard(&folder.join(name(index)), shard)?;
-        map.extend(shard.iter().map(|(tensor, _)| ((*tensor).clone(), name(index).into())));
+        write_one_by_one(&folder.join(name(index)), shard.clone(), &texts, &mut tensor)?;
+        map.extend(shard.iter().map(|(tensor, _)| ((*tensor).to_owned(), name(index).into())));
     }
-    let total: u64 = shards.iter().flatten().map(|(_, tensor)| bytes(tensor)).sum();
+    let total: u64 = types.values().map(bytes).sum();
     let mut written: Vec<String> = (0..shards.len()).map(name).collect();
     if shards.len() > 1 {
         map.sort_keys();
@@ -173,61 +190,29 @@ pub fn save_sharded(
     remove_others(folder, &written)
 }
 
-fn bytes(tensor: &Tensor) -> u64 {
-    (tensor.numel() * tensor.dtype().bytes()) as u64
+fn bytes(ty: &TensorType) -> u64 {
+    (product(ty.shape.iter()) * ty.dtype.bytes()) as u64
 }
 
-type Shard<'t> = Vec<(&'t String, &'t Tensor)>;
+type Shard<'t> = Vec<(&'t str, &'t TensorType)>;
 
 /// Tensors in the order of their names, cut where the next would make a shard too large.
-fn cut(tensors: &BTreeMap<String, Tensor>, most: u64) -> Vec<Shard<'_>> {
-    let mut shards: Vec<Shard<'_>> = vec![Vec::new()];
-    let (mut used, mut firsts) = (0, Vec::<&Tensor>::new());
-    for (name, tensor) in tensors {
-        if firsts.iter().any(|first| first.is_same(tensor)) {
-            continue;
-        }
-        firsts.push(tensor);
-        let is_full = used + bytes(tensor) > most;
+fn cut(types: &BTreeMap<String, TensorType>, most: u64) -> Vec<Shard<'_>> {
+    let (mut shards, mut used): (Vec<Shard<'_>>, _) = (vec![Vec::new()], 0);
+    for (name, ty) in types {
+        let is_full = used + bytes(ty) > most;
         match shards.last_mut() {
             Some(shard) if shard.is_empty() || !is_full => {
-                used += bytes(tensor);
-                shard.push((name, tensor));
+                used += bytes(ty);
+                shard.push((name, ty));
             }
             _ => {
-                used = bytes(tensor);
-                shards.push(vec![(name, tensor)]);
+                used = bytes(ty);
+                shards.push(vec![(name, ty)]);
             }
         }
     }
     shards
-}
-
-/// Writes a safetensors file tensor by tensor.
-fn write_shard(path: &Path, shard: &Shard<'_>) -> Result<()> {
-    let mut header = serde_json::Map::new();
-    // Without this transformers does not know whose layout the tensors have.
-    header.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
-    let mut at = 0;
-    for (name, tensor) in shard {
-        let end = at + bytes(tensor);
-        let entry = json!({
-            "dtype": to_format(tensor.dtype()),
-            "shape": tensor.shape(),
-            "data_offsets": [at, end],
-        });
-        header.insert((*name).clone(), entry);
-        at = end;
-    }
-    let mut header = serde_json::Value::from(header).to_string().into_bytes();
-    // Data begin at a multiple of 8, as the format wants.
-    header.resize(header.len().next_multiple_of(8), b' ');
-    write_by(path, |file| {
-        let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|e| cannot_write(path, e));
-        write(&(header.len() as u64).to_le_bytes())?;
-        write(&header)?;
-        shard.iter().try_for_each(|(_, tensor)| write(&tensor.to_bytes()?))
-    })
 }
 
 /// Removes weights of an earlier save that are not among those just written.

@@ -93,6 +93,7 @@ pub use residual::Residual;
 pub use rope::{Rope, RopeKind, RopeSettings, Yarn};
 pub use rotation::Rotation;
 pub use save::save;
+pub(crate) use save::save_by;
 pub use save_gguf::save_gguf;
 pub use shared::SharedModel;
 pub use tensor_parallel::TensorParallel;

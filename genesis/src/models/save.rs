@@ -1,7 +1,7 @@
 //! A model as a folder that other tools load: `config.json`, `generation_config.json` and weights.
 //!
 //! Names of parameters are those of published weights, so that what is written is what was read, trained. Weights of
-//! two modules that are one are written once, as `tie_word_embeddings` says.
+//! two modules that are one are written once, as `tie_word_embeddings` says. Tensors are converted and written one at a time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::{CausalLm, ModelConfig};
 use crate::error::{Error, Result};
-use crate::io::save_sharded;
+use crate::io::save_sharded_by;
 use crate::nn::{adapters, quantized_numbers};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorType};
 
 /// The most bytes of a file of weights, as in transformers.
 const SHARD_BYTES: u64 = 5_000_000_000;
@@ -31,7 +31,6 @@ pub fn save(
     config: &ModelConfig,
     dtype: Option<DType>,
 ) -> Result<()> {
-    let folder = folder.as_ref();
     let refuse = |what: &str| Err(Error::op("save", what.to_owned()));
     if !adapters(model.as_module()).is_empty() {
         return refuse("the model has adapters; merge them first");
@@ -39,15 +38,22 @@ pub fn save(
     if quantized_numbers(model.as_module()) > 0 {
         return refuse("the model has quantized weights; load it with whole ones to save it");
     }
-    let mut state: BTreeMap<String, Tensor> = model.state_dict();
-    let own = state.values().next().map_or(config.dtype, Tensor::dtype);
+    let state: BTreeMap<String, Tensor> = model.state_dict();
+    let types = state.iter().map(|(name, tensor)| (name.clone(), tensor.tensor_type())).collect();
+    save_by(folder.as_ref(), types, (config, dtype), |name| Ok(state[name].clone()))
+}
+
+/// [`save`] of a model by its tensors, which are asked for one at a time, so that one of them is in memory.
+pub(crate) fn save_by(
+    folder: &Path,
+    mut types: BTreeMap<String, TensorType>,
+    (config, dtype): (&ModelConfig, Option<DType>),
+    mut tensor: impl FnMut(&str) -> Result<Tensor>,
+) -> Result<()> {
+    let own = types.values().next().map_or(config.dtype, |ty| ty.dtype);
     let dtype = dtype.unwrap_or(own);
-    for tensor in state.values_mut() {
-        if tensor.dtype() != dtype {
-            *tensor = tensor.detach().to_dtype(dtype)?;
-        }
-    }
-    save_sharded(folder, &state, SHARD_BYTES)?;
+    types.values_mut().for_each(|ty| ty.dtype = dtype);
+    save_sharded_by(folder, &types, SHARD_BYTES, |name| tensor(name)?.detach().to_dtype(dtype))?;
     write_json(&folder.join("config.json"), &described(config, dtype))?;
     match config.generation.is_empty() {
         true => Ok(()),

@@ -18,10 +18,10 @@ use crate::lm_training::Workplace;
 const STEPS: usize = 20;
 
 /// What a mesh changes of the options.
-type Change = fn(&mut Options);
+pub(super) type Change = fn(&mut Options);
 
 /// A run until so many steps of this process are done.
-fn train(
+pub(super) fn train(
     options: &Options,
     group: Option<&ProcessGroup>,
     resume: bool,
@@ -40,8 +40,8 @@ fn train(
 }
 
 /// The files of a tiny model, which the first rank makes and all read.
-struct Place {
-    files: PathBuf,
+pub(super) struct Place {
+    pub(super) files: PathBuf,
     _own: Option<Workplace>,
 }
 
@@ -50,24 +50,41 @@ impl Place {
         let own = (group.rank() == 0).then(Workplace::new).transpose()?;
         let store = group.store().context("a store")?;
         if let Some(place) = &own {
-            for (name, is_tied) in [("untied.json", false), ("tied.json", true)] {
-                let config = json!({
-                    "model_type": "qwen3", "vocab_size": 320, "hidden_size": 16, "head_dim": 4,
-                    "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 4,
-                    "num_key_value_heads": 4, "max_position_embeddings": 64,
-                    "tie_word_embeddings": is_tied,
-                    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-                });
-                std::fs::write(place.path(name), config.to_string())?;
-            }
+            Place::configure(&place.path(""))?;
             store.set("files", place.path("").display().to_string().as_bytes())?;
         }
         let files = PathBuf::from(String::from_utf8(store.get("files")?)?);
         Ok(Place { files, _own: own })
     }
 
+    /// Files that other ranks find when these have ended.
+    pub(super) fn kept(group: &ProcessGroup) -> Result<Place> {
+        let files = shared_folder().join("files");
+        if group.rank() == 0 && !files.exists() {
+            std::fs::create_dir_all(&files)?;
+            Workplace::fill(&files)?;
+            Place::configure(&files)?;
+        }
+        group.barrier()?;
+        Ok(Place { files, _own: None })
+    }
+
+    fn configure(folder: &Path) -> Result<()> {
+        for (name, is_tied) in [("untied.json", false), ("tied.json", true)] {
+            let config = json!({
+                "model_type": "qwen3", "vocab_size": 320, "hidden_size": 16, "head_dim": 4,
+                "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 4,
+                "num_key_value_heads": 4, "max_position_embeddings": 64,
+                "tie_word_embeddings": is_tied,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            });
+            std::fs::write(folder.join(name), config.to_string())?;
+        }
+        Ok(())
+    }
+
     /// Options of a run whose steps are of so many batches in all.
-    fn options(&self, accumulate: usize) -> Options {
+    pub(super) fn options(&self, accumulate: usize) -> Options {
         Options {
             model: self.files.join("untied.json").display().to_string(),
             tokenizer: Some(self.files.join("tokenizer")),
@@ -95,7 +112,7 @@ fn alone(options: &Options, group: &ProcessGroup) -> Result<Vec<f64>> {
 }
 
 /// How many ranks take other batches.
-fn data_ranks(options: &Options, ranks: usize) -> usize {
+pub(super) fn data_ranks(options: &Options, ranks: usize) -> usize {
     let parts = [options.tp, options.cp, options.pp].map(|n| n.unwrap_or(1));
     ranks / parts.iter().product::<usize>()
 }
@@ -252,7 +269,7 @@ fn meshes() -> Result<()> {
 }
 
 /// The weights of an exported model.
-fn weights(out: &Path) -> Result<Vec<(String, Vec<f32>)>> {
+pub(super) fn weights(out: &Path) -> Result<Vec<(String, Vec<f32>)>> {
     let all = genesis::io::load_safetensors(out.join("model/model.safetensors"), Device::Cpu)?;
     all.into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec::<f32>()?))).collect()
 }

@@ -1,12 +1,15 @@
 //! A trained model as a folder that `genesis chat`, transformers and others load.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::options::SaveDtype;
+use super::options::{Options, SaveDtype};
 use super::start::Start;
 use crate::error::{Error, Result};
-use crate::models::save;
+use crate::io::{MODEL, SavedCheckpoint};
+use crate::models::{ModelConfig, save, save_by};
+use crate::tensor::TensorType;
 
 /// What a folder says of its tokenizer and chat template.
 const TEXT_FILES: &[&str] = &[
@@ -26,13 +29,46 @@ const TEXT_FILES: &[&str] = &[
 /// # Errors
 /// If the model has adapters, or the folder can't be written.
 pub fn export(folder: &Path, start: &Start, dtype: Option<SaveDtype>) -> Result<()> {
+    save(folder, &*start.model, &config_of(start), dtype.map(SaveDtype::dtype))?;
+    export_texts(folder, start)
+}
+
+/// [`export`] of a model that lies in parts in the files of a checkpoint: one tensor at a time is whole.
+pub(super) fn export_saved(
+    folder: &Path,
+    start: &Start,
+    options: &Options,
+    saved: &SavedCheckpoint,
+) -> Result<()> {
+    let names = Start::outline(options, start.path.as_deref())?.model.state_dict().into_iter();
+    let types = names.map(|(name, outline)| {
+        let ty = saved.tensors.type_of(&format!("{MODEL}{name}"))?;
+        match ty.shape == outline.shape() {
+            true => Ok((name, ty)),
+            false => {
+                Err(Error::op("train", format!("the checkpoint has {name} of {:?}", ty.shape)))
+            }
+        }
+    });
+    let types = types.collect::<Result<BTreeMap<String, TensorType>>>()?;
+    let as_saved = (&config_of(start), options.save_dtype.map(SaveDtype::dtype));
+    save_by(folder, types, as_saved, |name| saved.tensors.whole(&format!("{MODEL}{name}")))?;
+    export_texts(folder, start)
+}
+
+/// The configuration of what is saved.
+fn config_of(start: &Start) -> ModelConfig {
     let mut config = start.config.clone();
     // What ends an answer is part of the configuration of generation, which a GGUF file does not have.
     if config.generation.is_empty() && !start.text.stop_tokens.is_empty() {
         let ends = start.text.stop_tokens.clone();
         config.generation.insert("eos_token_id".to_owned(), ends.into());
     }
-    save(folder, &*start.model, &config, dtype.map(SaveDtype::dtype))?;
+    config
+}
+
+/// Writes tokenizer and chat template.
+fn export_texts(folder: &Path, start: &Start) -> Result<()> {
     let problem = |path: &Path, error: std::io::Error| {
         Error::io(format!("can't write {}: {error}", path.display()))
     };

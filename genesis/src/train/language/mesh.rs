@@ -222,11 +222,6 @@ impl Mesh {
     pub(super) fn has_parts(&self) -> bool {
         self.shards.is_some() || self.tensor.is_some() || self.stages.is_some()
     }
-
-    /// Whether it is among the first ranks along all axes but that of stages.
-    pub(super) fn is_on_first_line(&self) -> bool {
-        AXES.iter().all(|&axis| axis == Axis::Pipeline || self.at(axis) == 0)
-    }
 }
 
 #[cfg(test)]

@@ -40,13 +40,13 @@ mod ranks;
 mod rates;
 mod records;
 mod run;
+mod saves;
 mod schedule;
 mod stages;
 mod start;
 mod step;
 mod stepper;
 mod turns;
-mod whole;
 
 pub use batch::TokenBatch;
 pub use corpus::{Corpus, Sample};

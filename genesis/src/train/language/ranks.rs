@@ -2,7 +2,8 @@
 //!
 //! All ranks read the same data in the same order, so that the place of the loader, the learning rate and the
 //! number of learned tokens are the same on all. A step takes `accumulate` batches of each rank that takes others; its
-//! gradients are those of one rank that takes them all. The first rank writes what a run writes.
+//! gradients are those of one rank that takes them all. The first rank writes what a run writes, but for what others alone have
+//! of a checkpoint ([`saves`](super::saves)).
 
 use genesis_kernel::ir::DType;
 
@@ -13,11 +14,12 @@ use super::stages::Stages;
 use super::start::Start;
 use crate::autograd::{HookHandle, no_grad};
 use crate::distributed::{
-    DdpOptions, DistributedDataParallel, Parallel, ProcessGroup, ReduceOp, Sharding, sum_gradients,
+    DdpOptions, DistributedDataParallel, Parallel, PartGroups, ProcessGroup, ReduceOp, Sharding,
+    sum_gradients, whole_of,
 };
 use crate::error::{Error, Result};
 use crate::models::{CausalLm, SharedModel, Stage, TensorParallel};
-use crate::nn::{Cut, Parameter, handles};
+use crate::nn::{Cut, Shard, handles};
 use crate::optim::total_norm;
 use crate::tensor::Tensor;
 
@@ -114,8 +116,8 @@ impl Ranks {
         if self.mesh.world.has_ordered_reductions() && self.mesh.tensor.is_none() {
             return self.norm_in_order(model, parameters);
         }
-        let counts =
-            handles(model.as_module()).into_iter().filter(|(name, p)| self.counts(name, p));
+        let counts = handles(model.as_module()).into_iter();
+        let counts = counts.filter(|(name, p)| self.counts(name, p.shard().map(|s| &**s)));
         let counted: Vec<Tensor> = counts.map(|(_, p)| p.tensor().clone()).collect();
         let grads = grads(&counted);
         no_grad(|| {
@@ -132,20 +134,40 @@ impl Ranks {
         })
     }
 
-    /// Whether this rank's part of a parameter is one that no other rank counts.
-    fn counts(&self, name: &str, parameter: &Parameter) -> bool {
-        let (mut is_flat, mut is_cut, mut shard) = (false, false, parameter.shard());
-        while let Some(part) = shard {
-            match part.cut {
+    /// Whether this rank's part of a parameter is one that no other rank with the same batches counts.
+    fn counts(&self, name: &str, shard: Option<&Shard>) -> bool {
+        let (mut is_flat, mut is_cut, mut part) = (false, false, shard);
+        while let Some(shard) = part {
+            match shard.cut {
                 Cut::Flat => is_flat = true,
                 Cut::Axis(_) => is_cut = true,
             }
-            shard = part.outer.as_ref();
+            part = shard.outer.as_deref();
         }
+        // With ordered reductions flat parts lie along the axis of tensor parallel ranks too.
+        let is_cut = is_cut || is_flat && self.mesh.tensor.is_none();
         let is_again = self.stages.as_ref().is_some_and(|stages| stages.has_again(name));
         (is_flat || self.mesh.at(Axis::Shard) == 0)
             && (is_cut || self.mesh.at(Axis::Tensor) == 0)
             && !is_again
+    }
+
+    /// Whether this rank is the one, of those that have the same part of a parameter, that saves it.
+    pub(super) fn saves(&self, name: &str, shard: Option<&Shard>) -> bool {
+        let is_replica = self.mesh.at(Axis::Data) > 0 || self.mesh.at(Axis::Context) > 0;
+        !is_replica && self.counts(name, shard)
+    }
+
+    /// Whether this rank saves the optimizer's state that it alone has, where that is shared out.
+    pub(super) fn saves_shared_state(&self) -> bool {
+        // With ordered reductions the ranks of a sequence share nothing out.
+        self.mesh.context.is_some() || self.mesh.at(Axis::Context) == 0
+    }
+
+    /// The whole tensor of a rank's part; all ranks call it.
+    fn whole(&self, part: &Tensor, shard: Option<&Shard>) -> Result<Tensor> {
+        let (flat, axis) = (self.mesh.shards.as_ref(), self.mesh.tensor.as_ref());
+        whole_of(part, shard, PartGroups { flat, axis })
     }
 
     /// The norm as one rank computes it, bit for bit: over whole gradients, in its order.
@@ -190,10 +212,32 @@ impl Ranks {
         sum_over(group, if is_last { numbers } else { [0.0; N] })
     }
 
-    /// Whether any rank says so; waits for them.
-    pub(super) fn any(&self, says: bool) -> Result<bool> {
-        let [sum] = sum_over(&self.mesh.world, [f64::from(u8::from(says))])?;
-        Ok(sum > 0.0)
+    /// How many ranks of all say each of these; waits for them.
+    pub(super) fn count<const N: usize>(&self, says: [bool; N]) -> Result<[usize; N]> {
+        let counts = sum_over(&self.mesh.world, says.map(|says| f64::from(u8::from(says))))?;
+        Ok(counts.map(|count| count as usize))
+    }
+
+    /// The bytes of all ranks, as many of each, in their order; waits for them.
+    pub(super) fn gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let world = &self.mesh.world;
+        let all = world.all_gather(&Tensor::from_slice_on(own, &[own.len()], world.device())?)?;
+        Ok(all.to_vec::<u8>()?.chunks(own.len().max(1)).map(<[u8]>::to_vec).collect())
+    }
+
+    /// The text of the first rank; waits for it.
+    pub(super) fn of_first(&self, text: String) -> Result<String> {
+        let (world, bytes) = (&self.mesh.world, text.into_bytes());
+        let length = Tensor::from_slice_on(&[bytes.len() as i64], &[1], world.device())?;
+        world.broadcast(&length, 0)?;
+        let length = length.item()? as usize;
+        let bytes = if world.rank() == 0 { bytes } else { vec![0; length] };
+        let told = Tensor::from_slice_on(&bytes, &[length], world.device())?;
+        if length > 0 {
+            world.broadcast(&told, 0)?;
+        }
+        let told = String::from_utf8(told.to_vec::<u8>()?);
+        told.map_err(|_| Error::op("train", "the first rank said what is no text"))
     }
 }
 

@@ -4,7 +4,6 @@
 //! loader's place; the learning rate follows from the number of the step. So a run that was killed at any moment and
 //! goes on comes to the same losses, bit for bit, as one that was not.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use serde_json::Value;
 use super::batch::{Rows, Sharing, TokenBatch};
 use super::encoder::Encoder;
 use super::evaluate::{self, Evaluation};
-use super::export::export;
+use super::export::{export, export_saved};
 use super::keeping::Keeping;
 use super::lesson::{Lesson, Lessons, Source};
 use super::options::Options;
@@ -24,18 +23,17 @@ use super::preference::PairBatch;
 use super::ranks::Ranks;
 use super::rates::Rates;
 use super::records::{Progress, Records};
+use super::saves::{Newest, Saves, newest, restore};
 use super::schedule::LearningRate;
 use super::start::Start;
 use super::step::{How, learn};
 use super::stepper::Stepper;
-use super::whole::{Trained, parts_of_model, parts_of_state};
 use crate::data::DataLoader;
 use crate::error::{Error, Result};
-use crate::io::{Best, Checkpoint, Checkpoints, Keep};
+use crate::io::{Checkpoint, SavedCheckpoint};
 use crate::memory::max_memory_allocated;
 use crate::models::{CausalLm, LoadOptions, WeightForm, load, load_adapter, save_adapter};
 use crate::nn::merge;
-use crate::optim::State;
 use crate::random::{get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
 use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder};
@@ -135,7 +133,7 @@ struct Run<'o, L> {
     optimizer: Stepper,
     keeping: Keeping,
     lr: LearningRate,
-    checkpoints: Option<Checkpoints>,
+    saves: Option<Saves>,
     records: Records,
     rates: Rates,
     step: usize,
@@ -187,13 +185,15 @@ impl<'o, L: Lesson> Run<'o, L> {
         let of_step = options.accumulate * ranks.as_ref().map_or(1, Ranks::size);
         let per_epoch = train.len().unwrap_or(0).div_ceil(of_step).max(1);
         let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));
-        let keep = Keep { last: options.keep, best: Some(Best::Smallest(1)) };
-        let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
+        let open = |out: &PathBuf| {
+            Saves::open(out.join(CHECKPOINTS), options, ranks.as_ref(), start.is_writer())
+        };
+        let saves = options.out.as_ref().map(open).transpose()?;
         let mut run = Run {
             optimizer: Stepper::new(&*start.model, options, ranks.as_ref())?,
             keeping: Keeping::of(options),
             lr: options.learning_rates(steps),
-            checkpoints: out.map(open).transpose()?,
+            saves,
             records: Records::default(),
             rates,
             step: 0,
@@ -228,43 +228,27 @@ impl<'o, L: Lesson> Run<'o, L> {
         let Some(out) = &self.options.out else {
             return Err(Error::op(NAME, "to go on, name the folder that the run wrote to"));
         };
-        // Ranks that write nothing read it too.
-        let keep = Keep { last: self.options.keep, best: Some(Best::Smallest(1)) };
-        let checkpoints = Checkpoints::open(out.join(CHECKPOINTS), keep)?;
-        let has_parts = self.ranks.as_ref().is_some_and(|ranks| ranks.mesh.has_parts());
-        let to = if has_parts { Device::Cpu } else { self.device };
-        let Some(resumed) = checkpoints.latest(to)? else {
+        let Newest { found, refused } = newest(&out.join(CHECKPOINTS), self.ranks.as_ref())?;
+        refused.into_iter().for_each(|message| watch(Event::Note(message)));
+        let Some((path, saved)) = found else {
             watch(Event::Note("no checkpoint yet: starting anew".to_owned()));
             return Ok(());
         };
-        resumed.refused.into_iter().for_each(|message| watch(Event::Note(message)));
-        let checkpoint = resumed.checkpoint;
-        let (own, saved) = (self.describe()?, &checkpoint.config);
-        if own != *saved {
-            return Err(Error::op(NAME, differences(&own, saved)));
+        let own = self.describe()?;
+        if own != saved.config {
+            return Err(Error::op(NAME, differences(&own, &saved.config)));
         }
-        let model = self.start.model.clone();
-        let (own, state) = (self.trained(), checkpoint.state("optimizer")?);
-        if has_parts {
-            let parts = parts_of_model(&*model, &checkpoint.model)?;
-            if parts.len() != own.len() {
-                return Err(Error::op(NAME, "the checkpoint is of another model"));
-            }
-            model.load_state_dict_loose(&parts)?;
-            self.optimizer.get().load_state_dict(&parts_of_state(&*model, state)?)?;
-        } else {
-            let report = model.load_state_dict_loose(&checkpoint.model)?;
-            if !report.unexpected.is_empty() || checkpoint.model.len() != own.len() {
-                return Err(Error::op(NAME, "the checkpoint is of another model"));
-            }
-            self.optimizer.get().load_state_dict(state)?;
-        }
+        let has_all = self.ranks.as_ref().is_none_or(|ranks| ranks.stages.is_none());
+        restore(&saved, &*self.start.model, self.optimizer.get(), has_all)?;
         let missing = || Error::op(NAME, "the checkpoint lacks its random state or place");
-        set_rng_state(checkpoint.rng.ok_or_else(missing)?);
-        self.train.set_state(checkpoint.data.ok_or_else(missing)?)?;
-        self.step = checkpoint.step as usize;
+        set_rng_state(saved.rng.ok_or_else(missing)?);
+        self.train.set_state(saved.data.ok_or_else(missing)?)?;
+        self.step = saved.step as usize;
         self.saved_at = Some(self.step);
-        watch(Event::Note(format!("going on from {}", resumed.path.display())));
+        watch(Event::Note(format!("going on from {}", path.display())));
+        if let Some(saves) = &mut self.saves {
+            saves.newest = Some(path);
+        }
         Ok(())
     }
 
@@ -316,12 +300,6 @@ impl<'o, L: Lesson> Run<'o, L> {
         self.options.accumulate * self.ranks.as_ref().map_or(1, Ranks::size)
     }
 
-    /// What is trained, by name.
-    fn trained(&self) -> BTreeMap<String, Tensor> {
-        let all = self.start.model.named_parameters().into_iter();
-        all.filter(|(_, parameter)| parameter.requires_grad()).collect()
-    }
-
     /// What is left of the epoch.
     fn epoch(&mut self, stop: &AtomicBool, watch: Watch<'_>) -> Result<()> {
         self.start.model.train(true);
@@ -336,9 +314,7 @@ impl<'o, L: Lesson> Run<'o, L> {
                 break;
             }
             self.train_on(&some, watch)?;
-            if let Some(ranks) = &self.ranks {
-                self.is_told_to_stop = ranks.any(stop.load(Ordering::Relaxed))?;
-            }
+            self.is_told_to_stop = self.is_stopped(stop.load(Ordering::Relaxed))?;
             let is_end = self.step == self.steps;
             let due = |every: Option<usize>| {
                 self.step.is_multiple_of(every.unwrap_or(self.per_epoch)) || is_end
@@ -362,6 +338,15 @@ impl<'o, L: Lesson> Run<'o, L> {
         match self.ranks {
             Some(_) => self.is_told_to_stop,
             None => stop.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether this process is told to stop, or on several ranks any of them.
+    fn is_stopped(&mut self, stop: bool) -> Result<bool> {
+        match (&self.ranks, &mut self.saves) {
+            (None, _) => Ok(stop),
+            (Some(ranks), Some(saves)) => saves.after_step(ranks, stop),
+            (Some(ranks), None) => Ok(ranks.count([stop])? > [0]),
         }
     }
 
@@ -418,52 +403,39 @@ impl<'o, L: Lesson> Run<'o, L> {
 
     /// Hands a checkpoint to the thread that writes it.
     fn save(&mut self) -> Result<()> {
-        if self.options.out.is_none() || self.saved_at == Some(self.step) {
+        if self.saves.is_none() || self.saved_at == Some(self.step) {
             return Ok(());
         }
         self.saved_at = Some(self.step);
-        let (model, state) = self.whole()?;
-        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         let metric = self.evaluation.filter(|(at, _)| *at == self.step);
-        let checkpoint = Checkpoint {
+        let rest = Checkpoint {
             step: self.step as u64,
-            model,
-            states: [("optimizer".to_owned(), state)].into(),
             rng: Some(get_rng_state()),
             data: Some(self.train.state()),
             config: self.describe()?,
             metric: metric.map(|(_, evaluation)| evaluation.loss),
+            ..Checkpoint::default()
         };
-        checkpoints.wait()?;
-        checkpoints.save_async(&checkpoint)
-    }
-
-    /// What is trained and the optimizer's state, of all ranks where they have parts.
-    fn whole(&self) -> Result<Trained> {
-        let state = self.optimizer.state()?;
-        match &self.ranks {
-            Some(ranks) if ranks.mesh.has_parts() => ranks.collect(&*self.start.model, &state),
-            _ => Ok((self.trained(), state)),
-        }
+        let Some(saves) = &mut self.saves else { return Ok(()) };
+        saves.save(rest, (&*self.start.model, self.optimizer.get()), self.ranks.as_ref())
     }
 
     /// Waits for what is being written, and exports the model of a run that is done.
     fn finish(mut self, stopped: bool) -> Result<Outcome> {
         let is_done = self.step >= self.steps;
-        if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.wait()?;
+        if let Some(saves) = &mut self.saves {
+            saves.wait(self.ranks.as_ref())?;
         }
         self.records.flush()?;
         let is_writer = self.start.is_writer();
-        if is_done && self.options.out.is_some() {
-            self.make_whole()?;
-        }
-        // It holds the model, which an export may change.
-        self.ranks = None;
+        let has_parts = self.ranks.take().is_some_and(|ranks| ranks.mesh.has_parts());
         let mut files = Vec::new();
         if let Some(out) = self.options.out.as_deref().filter(|_| is_done && is_writer) {
             self.start.model.eval();
-            files = self.export(out)?;
+            files = match has_parts {
+                true => self.export_parts(out)?,
+                false => self.export(out)?,
+            };
         }
         Ok(Outcome {
             evaluation: self.evaluation.map(|(_, evaluation)| evaluation),
@@ -476,19 +448,13 @@ impl<'o, L: Lesson> Run<'o, L> {
         })
     }
 
-    /// Puts a whole model in the place of this rank's part, where it is to be written: made as the first one was, in the
-    /// memory of the host.
-    fn make_whole(&mut self) -> Result<()> {
-        let Some(ranks) = self.ranks.as_ref().filter(|ranks| ranks.mesh.has_parts()) else {
-            return Ok(());
-        };
-        let (model, _) = ranks.collect(&*self.start.model, &State::default())?;
-        if self.start.is_writer() {
-            let whole = Start::open(self.options, self.start.path.as_deref(), Device::Cpu)?;
-            whole.model.load_state_dict_loose(&model)?;
-            self.start.model = whole.model;
-        }
-        Ok(())
+    /// Writes a model of which this rank has a part, out of the last checkpoint: no memory holds it.
+    fn export_parts(&self, out: &Path) -> Result<Vec<PathBuf>> {
+        let newest = self.saves.as_ref().and_then(|saves| saves.newest.as_deref());
+        let newest = newest.ok_or_else(|| Error::op(NAME, "the last checkpoint is not there"))?;
+        let (folder, saved) = (out.join(EXPORTED), SavedCheckpoint::open(newest)?);
+        export_saved(&folder, &self.start, self.options, &saved)?;
+        Ok(vec![folder])
     }
 
     /// Writes the model, and its adapters beside it.

@@ -2,13 +2,12 @@
 
 use super::options::{OptimizerKind, Options};
 use super::ranks::Ranks;
-use crate::distributed::{ZeroOptimizer, outermost};
+use crate::distributed::ZeroOptimizer;
 use crate::error::Result;
+use crate::io::outermost;
 use crate::models::CausalLm;
 use crate::nn::{Parameter, handles};
-use crate::optim::{
-    AdamW, AdamW8bit, AdamW8bitOptions, AdamWOptions, Optim, Optimizer, Rule, State,
-};
+use crate::optim::{AdamW, AdamW8bit, AdamW8bitOptions, AdamWOptions, Optim, Optimizer, Rule};
 use crate::tensor::Tensor;
 
 type Named = Vec<(String, Tensor)>;
@@ -55,14 +54,6 @@ impl Stepper {
         match self {
             Stepper::Whole(optimizer) => &mut **optimizer,
             Stepper::Shared(optimizer) => optimizer,
-        }
-    }
-
-    /// The state of all parameters, on the first rank that has some of them; all ranks call it.
-    pub(super) fn state(&self) -> Result<State> {
-        match self {
-            Stepper::Whole(optimizer) => optimizer.state_dict(),
-            Stepper::Shared(optimizer) => optimizer.consolidated_state_dict(),
         }
     }
 }
