@@ -34,7 +34,7 @@ fn turns<const D: usize>(
     let (is_first, is_turned) = (c < half, c < 2 * half);
     let pair = where_(is_first, c, c - half);
     let freq = load(inv_freq.ptr() + pair * inv_freq.stride(0), is_turned);
-    let (sine, cosine) = sin_cos::<D>(freq * position);
+    let (sine, cosine) = sin_cos(freq * position);
     let (sine, cosine) = (sine * scale, cosine * scale);
     let own = where_(is_turned, cosine, 1.0);
     let other = where_(is_turned, where_(is_first, -sine, sine), 0.0);

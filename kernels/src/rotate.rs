@@ -12,8 +12,8 @@
 //!
 //! A thread holds both channels of a pair, and one angle for each. What stays is in pairs too: 4 and 5.
 //!
-//! Heads of queries, of keys and of values are numbered one after the other, and loaded with a mask each:
-//! nothing waits for the position, and no program for a branch.
+//! Heads of queries, of keys and of values are numbered one after the other, those of the first token, then those of the
+//! next, and loaded with a mask each: nothing waits for the position, and no program for a branch.
 
 use std::f32::consts::FRAC_2_PI;
 
@@ -29,7 +29,7 @@ pub static KERNELS: &[&KernelDef] = &[&rotate_and_cache::KERNEL];
 /// first step is exact. Polynomials as of `sin` and `cos`, which are for any angle and take three times as
 /// long.
 #[device]
-pub fn sin_cos<const N: usize>(angle: Tile1<f32, N>) -> (Tile1<f32, N>, Tile1<f32, N>) {
+pub fn sin_cos<S: Shape>(angle: Tile<f32, S>) -> (Tile<f32, S>, Tile<f32, S>) {
     let turns = floor(fma(angle, FRAC_2_PI, 0.5));
     let r = fma(turns, -1.570_796_4, angle);
     let r = fma(turns, 4.371_139e-8, r);
@@ -46,19 +46,19 @@ pub fn sin_cos<const N: usize>(angle: Tile1<f32, N>) -> (Tile1<f32, N>, Tile1<f3
     (where_((quadrant & 2) == 2, -s, s), where_(is_negative, -c, c))
 }
 
-/// Channels of some heads of a token: those that `is_own` and that are there.
+/// Channels of some heads of tokens: those that `is_own` and that are there.
 #[device]
 pub fn channels<T: Float, const HEADS: usize, const PAIRS: usize>(
     x: View<T, 3>,
-    token: i64,
+    token: Tile1<i64, HEADS>,
     head: Tile1<i64, HEADS>,
     is_own: Tile1<bool, HEADS>,
     channel: (Tile1<i64, PAIRS>, Tile1<bool, PAIRS>),
 ) -> Tile2<f32, HEADS, PAIRS> {
     let (channel, is_there) = channel;
-    let from = x.ptr() + token * x.stride(0);
-    let at = (head * x.stride(1)).col() + (channel * x.stride(2)).row();
-    load(from + at, is_own.col() & is_there.row()).to::<f32>()
+    let from = token * x.stride(0) + head * x.stride(1);
+    let at = from.col() + (channel * x.stride(2)).row();
+    load(x.ptr() + at, is_own.col() & is_there.row()).to::<f32>()
 }
 
 /// The weights of channels of the heads of queries and of keys.
@@ -129,7 +129,7 @@ pub fn kept<T: Float, C: Element, const M: usize, const N: usize, const LIMIT: u
 /// Writes `y = turned(q)` of each token, and puts `turned(k)` and `v` in their slot of the cache; heads are
 /// normalized first where `NORM`.
 ///
-/// A program has `HEADS` heads of a token, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
+/// A program has `HEADS` heads, of as many tokens as it takes, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
 /// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`]. With `WHOLE` there are `2 PAIRS`
 /// channels, and all of them are turned.
 #[kernel]
@@ -157,9 +157,12 @@ pub fn rotate_and_cache<
     scale: f32,
     eps: f32,
 ) {
-    let (token, c) = (program_id(0), arange::<PAIRS>());
-    let position = load(positions.ptr() + token * positions.stride(0)).to::<f32>();
-    let slot = load(slots.ptr() + token * slots.stride(0));
+    let (number, c) = (program_id(0) * HEADS + arange::<HEADS>(), arange::<PAIRS>());
+    let heads = q.dim(1) + 2 * k.dim(1);
+    let (token, head) = (number / heads, number % heads);
+    let exists = token < q.dim(0);
+    let position = load(positions.ptr() + token * positions.stride(0), exists).to::<f32>();
+    let slot = load(slots.ptr() + token * slots.stride(0), exists);
     let (d, half) = (q.dim(2), inv_freq.dim(0));
     // The two channels of a pair, and which of them there are.
     let mut is_turned = c < half;
@@ -177,10 +180,9 @@ pub fn rotate_and_cache<
     }
     let freq = load(inv_freq.ptr() + c * inv_freq.stride(0), is_turned);
     let (near_at, far_at) = ((a, is_pair), (b, is_pair & has_b));
-    let head = program_id(1) * HEADS + arange::<HEADS>();
     let (key, value) = (head - q.dim(1), head - q.dim(1) - k.dim(1));
-    let (is_query, is_value) = (head < q.dim(1), (value >= 0) & (value < k.dim(1)));
-    let is_key = (key >= 0) & (key < k.dim(1));
+    let (is_query, is_value) = (exists & (head < q.dim(1)), exists & (value >= 0));
+    let is_key = exists & (key >= 0) & (value < 0);
     let mut first = channels::<T, HEADS, PAIRS>(q, token, head, is_query, near_at)
         + channels::<T, HEADS, PAIRS>(k, token, key, is_key, near_at);
     let mut second = channels::<T, HEADS, PAIRS>(q, token, head, is_query, far_at)
@@ -193,14 +195,15 @@ pub fn rotate_and_cache<
         first = first * rstd * weights::<T, HEADS, PAIRS>(q_weight, k_weight, is_query, a);
         second = second * rstd * weights::<T, HEADS, PAIRS>(q_weight, k_weight, is_query, b);
     }
-    let (s, c) = sin_cos::<PAIRS>(freq * position);
-    let (s, c) = (where_(is_turned, s * scale, 0.0).row(), where_(is_turned, c * scale, 1.0).row());
+    let (s, c) = sin_cos(freq.row() * position.col());
+    let is_turned = is_turned.row();
+    let (s, c) = (where_(is_turned, s * scale, 0.0), where_(is_turned, c * scale, 1.0));
     let is_value = is_value.col();
     let near = where_(is_value, first_value, first * c - second * s).to::<T>();
     let far = where_(is_value, second_value, second * c + first * s).to::<T>();
     let is_near = is_pair.row();
     let is_far = is_near & has_b.row();
-    let to = y.ptr() + token * y.stride(0) + (head * y.stride(1)).col();
+    let to = y.ptr() + (token * y.stride(0) + head * y.stride(1)).col();
     store(to + (a * y.stride(2)).row(), near, is_query.col() & is_near);
     store(to + (b * y.stride(2)).row(), far, is_query.col() & is_far);
     let near = kept::<T, C, HEADS, PAIRS, LIMIT>(near);
@@ -208,13 +211,13 @@ pub fn rotate_and_cache<
     let (page, offset) = (slot / PAGE, slot % PAGE);
     let is_there = (slot >= 0) & (page < keys.dim(0));
     let place = page * keys.stride(0) + offset * keys.stride(1);
-    let to = keys.ptr() + place + (key * keys.stride(2)).col();
-    let is_key = is_key.col() & is_there;
+    let to = keys.ptr() + (place + key * keys.stride(2)).col();
+    let is_key = (is_key & is_there).col();
     store(to + (a * keys.stride(3)).row(), near, is_key & is_near);
     store(to + (b * keys.stride(3)).row(), far, is_key & is_far);
     let place = page * values.stride(0) + offset * values.stride(1);
-    let to = values.ptr() + place + (value * values.stride(2)).col();
-    let is_value = is_value & is_there;
+    let to = values.ptr() + (place + value * values.stride(2)).col();
+    let is_value = is_value & is_there.col();
     store(to + (a * values.stride(3)).row(), near, is_value & is_near);
     store(to + (b * values.stride(3)).row(), far, is_value & is_far);
 }

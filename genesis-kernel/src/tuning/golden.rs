@@ -198,10 +198,11 @@ fn products_whose_rows_keep_their_bits() {
     let text = linear(|chip, [n, m, k]| {
         let all = [(2, false), (2, true), (4, false), (4, true)].map(|(bytes, is_gated)| {
             let tile = LinearTile::of(chip, [n, m, k], bytes, is_gated);
-            let LinearTile { parts, each, outputs, rows, step, warps, stages } = tile;
+            let LinearTile { parts, each, outputs, rows, step, warps, stages, blocks } = tile;
+            let cluster = if blocks > 1 { format!(" c{blocks}") } else { String::new() };
             let is_split = tile.is_split(chip, m.div_ceil(outputs) * n.div_ceil(rows));
             let split = split(is_split);
-            format!("{parts}x{each} {outputs}x{rows}x{step} w{warps} s{stages}{split}")
+            format!("{parts}x{each} {outputs}x{rows}x{step} w{warps} s{stages}{cluster}{split}")
         });
         all.join(" | ")
     });

@@ -74,6 +74,7 @@ fn launch(
         },
         num_warps: Some(plan.warps),
         num_stages: Some(plan.stages),
+        cluster: (plan.blocks > 1).then_some(plan.blocks),
         ..LaunchOptions::default()
     };
     let mut consts = vec![outs as i64, rows as i64, step as i64];

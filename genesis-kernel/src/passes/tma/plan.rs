@@ -195,7 +195,7 @@ impl Plan {
         let load = self.tma.loads.get(usize::from(brought.number))?;
         let is_shared = self.common.get(&product.region) == Some(&Some(load.channel));
         let is_same = self.tma.maps.get(usize::from(load.map)) == Some(&operand.map)
-            && (load.bytes, load.multicast) == (operand.bytes, Multicast::None)
+            && (load.bytes, load.multicast) == (operand.bytes, operand.multicast)
             && !load.registers
             && !operand.registers;
         let contiguous = operand.contiguous;
@@ -386,10 +386,7 @@ fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
         };
         let loads: Vec<BTreeSet<Op>> = products.iter().map(moving).collect();
         let all: BTreeSet<Op> = loads.iter().flatten().copied().collect();
-        let stays = |product: &&Product| {
-            product.operands.iter().all(|operand| operand.multicast == Multicast::None)
-        };
-        all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(stays)
+        all.len() < loads.iter().map(BTreeSet::len).sum()
     });
     regions.into_keys().map(|region| (region, None)).collect()
 }

@@ -152,6 +152,15 @@ fn a_result_by_columns_is_stored_transposed() {
 }
 
 #[test]
+fn a_result_of_32_bits_by_columns_is_stored_as_ever() {
+    let of_32_bits = product(LAST, LAST, FIRST)
+        .replace("%c: view<bf16,2>", "%c: view<f32,2>")
+        .replace("  %12 = cast %6 : bf16[128x256]\n", "")
+        .replace("view_store %c, %12", "view_store %c, %6");
+    assert!(!after(&of_32_bits, &OPTIONS).contains("tma_store"));
+}
+
+#[test]
 fn both_operands_or_neither() {
     for text in [product("", LAST, LAST), product(LAST, "", LAST)] {
         refuses(&text, &OPTIONS);
@@ -528,6 +537,21 @@ fn what_two_products_read_in_flight_is_copied_once() {
         %14 = tma_load 3 %1, %6 : bf16[64x64]
     "#]],
     );
+}
+
+#[test]
+fn what_two_products_of_a_cluster_read_is_multicast_once() {
+    let text = GATED.replace("bf16[64x64]", "bf16[128x64]").replace("f32[64x128]", "f32[128x128]");
+    let text = after(&text, &Options { num_blocks: 2, ..OPTIONS });
+    let lines =
+        text.lines().filter(|line| line.contains("tma channel") || line.contains("tma load"));
+    expect![[r#"
+        tma channel stages 0 bytes 32768
+        tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1 parts 2
+        tma load map 1 channel 0 offset 8192 bytes 16384 contiguous 1 multicast 2
+        tma load map 1 channel 0 offset 8192 bytes 16384 contiguous 1 multicast 2
+        tma load map 0 channel 0 offset 24576 bytes 8192 contiguous 1 parts 2"#]]
+    .assert_eq(&lines.map(str::trim).collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

@@ -40,8 +40,9 @@ pub struct CacheSlots<'a> {
     pub slots: &'a Tensor,
 }
 
-/// Heads of a program, the same for every number of tokens.
-const HEADS: usize = 8;
+/// Heads of a program: of few tokens, and where there are programs of as many for all multiprocessors four times over.
+const FEW_HEADS: usize = 8;
+const HEADS: usize = 32;
 
 impl Tensor {
     /// Turns queries and keys by their positions, after a norm of each head where there is one; gives the
@@ -96,16 +97,18 @@ impl Tensor {
             let is_whole = d == 2 * pairs && rotation.inv_freq.numel() == pairs;
             // A thread has a vector of 16 bytes where channels are neighbours: of 8,192 tokens with 14 and 2 heads of 64
             // channels that takes 34 us instead of 47 (H200).
-            let threads = HEADS * pairs * self.dtype().bytes() / 16;
+            let all = n * (h + 2 * k.shape()[1]);
+            let is_many = all >= 4 * HEADS * launch::config::multiprocessors(self.device());
+            let heads = if is_many { HEADS } else { FEW_HEADS };
+            let threads = heads * pairs * self.dtype().bytes() / 16;
             let warps = if is_whole { (threads / 32).clamp(1, 8) as u32 } else { 4 };
-            let mut consts = [HEADS, pairs, keys.shape()[1], is_normed].map(|n| n as i64).to_vec();
+            let mut consts = [heads, pairs, keys.shape()[1], is_normed].map(|n| n as i64).to_vec();
             consts.extend([limit_of(keys.dtype()), i64::from(is_whole)]);
             let numbers =
                 [launch::number(DType::F32, rotation.scale), launch::number(DType::F32, eps)];
-            let blocks = (h + 2 * k.shape()[1]).div_ceil(HEADS);
             launch::warped_views(
                 &device::rotate_and_cache::KERNEL,
-                Grid::xy(n, blocks),
+                Grid::x(all.div_ceil(heads)),
                 &[self.dtype(), keys.dtype()],
                 &consts,
                 Some(warps),
