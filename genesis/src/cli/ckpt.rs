@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use genesis::distributed::consolidate_checkpoint_to;
 use genesis::io::{CheckpointInfo, diff_checkpoints, list_checkpoints, verify_checkpoint};
+use genesis::train::language::{Options, export_checkpoint, is_new};
 use serde_json::json;
 
 use super::output::path_text;
-use super::{Failure, Outcome, say};
+use super::{Failure, Outcome, language, say};
 
-/// List, check, compare and consolidate checkpoints.
+/// List, check, compare, consolidate and export checkpoints.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -43,6 +44,17 @@ enum Command {
         /// The file.
         file: PathBuf,
     },
+    /// Writes the model of a checkpoint of `sft` or `pretrain` as a folder that other tools load, one tensor at a time; the run
+    /// may have ended before it was done.
+    Export {
+        /// What `--out` of the run was.
+        run: PathBuf,
+        /// The folder to write.
+        folder: PathBuf,
+        /// The checkpoint after so many steps; the newest without it.
+        #[arg(long)]
+        step: Option<u64>,
+    },
     /// What is different in two checkpoints or safetensors files, bit for bit.
     Diff {
         /// The first.
@@ -63,6 +75,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             consolidate_checkpoint_to(folder, file)?;
             say(format_args!("saved {}", file.display()))
         }
+        Command::Export { run, folder, step } => export(run, folder, *step),
         Command::Diff { a, b, json } => diff(a, b, *json),
     }
 }
@@ -123,6 +136,26 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
         .collect();
     found.sort();
     Ok(found)
+}
+
+fn export(run: &Path, folder: &Path, step: Option<u64>) -> Outcome {
+    let path = run.join("config.toml");
+    let named = |what: String| Failure::Message(format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|error| named(error.to_string()))?;
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| named(e.to_string()))?;
+    let options = Options::sft().with(&table).map_err(|error| named(error.to_string()))?;
+    let all = list_checkpoints(root(run))?;
+    let found = match step {
+        Some(step) => all.into_iter().find(|info| info.step == step),
+        None => all.into_iter().last(),
+    };
+    let found = found.ok_or_else(|| named("there is no such checkpoint beside it".to_owned()))?;
+    let model = match is_new(&options.model) {
+        true => None,
+        false => Some(language::found(&options.model)?),
+    };
+    export_checkpoint(folder, &found.path, &options, model.as_deref())?;
+    say(format_args!("saved {}, of step {}", folder.display(), found.step))
 }
 
 fn diff(a: &Path, b: &Path, json: bool) -> Outcome {

@@ -268,7 +268,7 @@ fn line(plan: &MemoryPlan, device: Device, whose: &str) -> Outcome {
 }
 
 /// Where the files of a model are, downloaded if they must be.
-fn found(name: &str) -> Result<PathBuf, Failure> {
+pub(super) fn found(name: &str) -> Result<PathBuf, Failure> {
     let files = model::find_named(name)?;
     let path = files.folder().or(files.gguf()).map(Path::to_owned);
     path.ok_or_else(|| Failure::Message(format!("{name}: no model")))

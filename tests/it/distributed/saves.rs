@@ -10,7 +10,7 @@ use genesis::distributed::{ProcessGroup, consolidate_checkpoint};
 use genesis::io::{
     SafeTensorsFile, diff_checkpoints, list_checkpoints, load_safetensors, verify_checkpoint,
 };
-use genesis::train::language::{Event, Options, Session, Start, run};
+use genesis::train::language::{Event, Options, Session, Start, export_checkpoint, run};
 
 use super::common::{group_of, shared_folder};
 use super::parallel::{Change, Place, data_ranks, train, weights};
@@ -153,10 +153,15 @@ fn other_ranks(group: &ProcessGroup, place: &Place) -> Result<()> {
             let largest = difference.largest;
             ensure!(largest.is_some_and(|off| off < 1e-4), "{difference:?}");
         }
-        // The state of the optimizer in parts, where the model is whole.
+        // Any checkpoint is exported, with what the run exports at its end.
+        let (again, run) = (shared_folder().join("again"), options(place, "from one", ranks, both));
+        export_checkpoint(&again, &step("from one", STEPS), &run, None)?;
+        let ended = shared_folder().join("from one/model");
+        for name in ["model.safetensors", "config.json", "tokenizer.json"] {
+            ensure!(std::fs::read(again.join(name))? == std::fs::read(ended.join(name))?, "{name}");
+        }
         let model = consolidate_checkpoint(step("from one", STEPS))?;
-        let exported = shared_folder().join("from one/model/model.safetensors");
-        let exported = load_safetensors(exported, Device::Cpu)?;
+        let exported = load_safetensors(ended.join("model.safetensors"), Device::Cpu)?;
         let read = |all: BTreeMap<String, genesis::Tensor>| {
             let all = all.into_iter();
             all.map(|(name, x)| Ok((name, x.to_vec::<f32>()?))).collect::<Result<Vec<_>>>()

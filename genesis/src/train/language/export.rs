@@ -7,7 +7,7 @@ use std::path::Path;
 use super::options::{Options, SaveDtype};
 use super::start::Start;
 use crate::error::{Error, Result};
-use crate::io::{MODEL, SavedCheckpoint};
+use crate::io::{MODEL, SavedCheckpoint, verify_checkpoint};
 use crate::models::{ModelConfig, save, save_by};
 use crate::tensor::TensorType;
 
@@ -31,6 +31,25 @@ const TEXT_FILES: &[&str] = &[
 pub fn export(folder: &Path, start: &Start, dtype: Option<SaveDtype>) -> Result<()> {
     save(folder, &*start.model, &config_of(start), dtype.map(SaveDtype::dtype))?;
     export_texts(folder, start)
+}
+
+/// [`export`] of a checkpoint of a run with these options, which may have ended before it was done: one tensor at a time is in
+/// memory, whatever ranks wrote it. `path` is as of [`Start::open`].
+///
+/// # Errors
+/// If only adapters were trained, a file is missing or damaged, or the folder can't be written.
+pub fn export_checkpoint(
+    folder: &Path,
+    checkpoint: &Path,
+    options: &Options,
+    path: Option<&Path>,
+) -> Result<()> {
+    if options.lora_rank.is_some() {
+        return Err(Error::op("train", "a checkpoint of adapters has no whole model"));
+    }
+    verify_checkpoint(checkpoint)?;
+    let (start, saved) = (Start::outline(options, path)?, SavedCheckpoint::open(checkpoint)?);
+    export_saved(folder, &start, options, &saved)
 }
 
 /// [`export`] of a model that lies in parts in the files of a checkpoint: one tensor at a time is whole.

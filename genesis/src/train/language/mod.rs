@@ -53,7 +53,7 @@ pub use corpus::{Corpus, Sample};
 pub use document::{Document, read_documents};
 pub use encoder::{Encoded, Encoder, LossOn};
 pub use evaluate::Evaluation;
-pub use export::export;
+pub use export::{export, export_checkpoint};
 pub use lesson::Preferences;
 pub use loss::loss_sum;
 pub use memory::{MemoryPlan, plan_memory, plan_memory_of_ranks};

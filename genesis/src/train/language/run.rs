@@ -185,15 +185,11 @@ impl<'o, L: Lesson> Run<'o, L> {
         let of_step = options.accumulate * ranks.as_ref().map_or(1, Ranks::size);
         let per_epoch = train.len().unwrap_or(0).div_ceil(of_step).max(1);
         let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));
-        let open = |out: &PathBuf| {
-            Saves::open(out.join(CHECKPOINTS), options, ranks.as_ref(), start.is_writer())
-        };
-        let saves = options.out.as_ref().map(open).transpose()?;
         let mut run = Run {
             optimizer: Stepper::new(&*start.model, options, ranks.as_ref())?,
             keeping: Keeping::of(options),
             lr: options.learning_rates(steps),
-            saves,
+            saves: Saves::open(options, ranks.as_ref(), start.is_writer())?,
             records: Records::default(),
             rates,
             step: 0,

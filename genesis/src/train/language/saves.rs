@@ -25,6 +25,7 @@ use crate::models::CausalLm;
 use crate::nn::{Parameter, Shard, handles};
 use crate::optim::{Optimizer, State};
 use crate::tensor::Tensor;
+use crate::train::folder::CHECKPOINTS;
 
 const NAME: &str = "train";
 
@@ -63,13 +64,15 @@ const WRITTEN: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Saves {
-    /// Those in a folder, which all ranks see where all of them write. What a run that was killed left half written is removed.
+    /// Those in a run's folder, which all ranks see where all of them write; none where it has none. What a run that was
+    /// killed left half written is removed.
     pub(super) fn open(
-        root: PathBuf,
         options: &Options,
         ranks: Option<&Ranks>,
         is_first: bool,
-    ) -> Result<Saves> {
+    ) -> Result<Option<Saves>> {
+        let Some(out) = &options.out else { return Ok(None) };
+        let root = out.join(CHECKPOINTS);
         let keep = Keep { last: options.keep, best: Some(Best::Smallest(1)) };
         let folder = is_first.then(|| Checkpoints::open(&root, keep)).transpose()?;
         let zero1 = options.zero1;
@@ -80,7 +83,7 @@ impl Saves {
             (_, Some(folder)) => Writer::This(folder),
             _ => Writer::Other,
         };
-        Ok(Saves { root, keep, writer, newest: None })
+        Ok(Some(Saves { root, keep, writer, newest: None }))
     }
 
     /// Copies what this rank saves to the host, and hands it to a thread; `rest` is what has no tensors. All ranks call it.
@@ -163,7 +166,7 @@ impl Together {
         let writes = |name: &str, shard: Option<&Shard>| match name.strip_prefix(OPTIMIZER) {
             Some(_) if self.zero1 => ranks.saves_shared_state(),
             Some(name) => ranks.saves(owner(name), shard),
-            None => ranks.saves(name.trim_start_matches(MODEL), shard),
+            None => ranks.saves(name.strip_prefix(MODEL).unwrap_or(name), shard),
         };
         let part = rank_part(tensors.collect(), &shards, state, &writes);
         let place = (ranks.mesh.world.rank(), ranks.mesh.world.size());
