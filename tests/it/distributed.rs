@@ -7,6 +7,7 @@
 
 mod common;
 mod language;
+mod overlap;
 mod parallel;
 mod ranks;
 mod saves;
@@ -521,4 +522,13 @@ fn torchrun_keeps_its_port() -> anyhow::Result<()> {
         ensure!(said.contains(&wants), "{said}");
     }
     Ok(())
+}
+
+#[test]
+fn communication_is_hidden_behind_compute() -> anyhow::Result<()> {
+    if Device::cuda_count() > 0 {
+        eprintln!("skipped: the clock is that of a virtual GPU, and this machine has a GPU");
+        return Ok(());
+    }
+    overlap::check("overlap::steps", "overlap::steps_without_overlap")
 }

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use genesis::Tensor;
-use genesis_kernel::runtime::Graph;
+use genesis_kernel::runtime::{Event, Graph, Stream, with_stream};
 use genesis_kernel::{Buffer, Device};
 use tempfile::TempDir;
 
@@ -280,6 +280,41 @@ fn launches_may_do_nothing() -> anyhow::Result<()> {
     let mut x = Device::Cuda(0).stream().upload(&[1, 2])?;
     launch_add_one(&mut x, 2)?;
     ensure!(x.to_vec()? == [1, 2]);
+    Ok(())
+}
+
+/// What streams do on the virtual clock follows from what they were given, and takes what the GPU would.
+#[test]
+fn times_are_those_of_a_virtual_clock() -> anyhow::Result<()> {
+    const MACHINE: &str = "clock";
+    if !is_on(MACHINE) {
+        return pass(MACHINE, &["virtual_gpu::times_are_those_of_a_virtual_clock"]);
+    }
+    let stream = Device::Cuda(0).stream();
+    let side = Stream::new(Device::Cuda(0))?;
+    let (mut x, mut y) = (stream.upload(&[1, 2])?, side.upload(&[3, 4])?);
+    let start = Event::record(&stream)?;
+    side.wait_event(&start)?;
+    // Four launches beside two, which end first whichever stream is run first.
+    (0..4).try_for_each(|_| launch_add_one(&mut x, 2))?;
+    with_stream(&side, || (0..2).try_for_each(|_| launch_add_one(&mut y, 2)))?;
+    let of_side = Event::record(&side)?;
+    let end = Event::record(&stream)?;
+    stream.wait_event(&of_side)?;
+    let both = Event::record(&stream)?;
+    let us = [&of_side, &end, &both].map(|event| event.elapsed_ms(&start).map(|ms| ms * 1e3));
+    let [of_side, end, both] = us;
+    let (of_side, end, both) = (of_side?, end?, both?);
+    ensure!((5.0..5.1).contains(&of_side), "{of_side}");
+    ensure!((10.0..10.1).contains(&end) && end == both, "{end}, {both}");
+    // A graph's launches follow each other faster, behind the graph's own.
+    let graph = Graph::capture(&stream, || (0..4).try_for_each(|_| launch_add_one(&mut x, 2)))?;
+    let start = Event::record(&stream)?;
+    // SAFETY: the array that the recorded work uses lives on.
+    unsafe { graph.launch()? };
+    let us = Event::record(&stream)?.elapsed_ms(&start)? * 1e3;
+    ensure!((9.8..9.9).contains(&us), "{us}");
+    ensure!(x.to_vec()? == [9, 10]);
     Ok(())
 }
 

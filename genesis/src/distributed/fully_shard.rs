@@ -206,17 +206,16 @@ impl<M: Module> FullyShard<M> {
         let shards: Vec<Tensor> = self.shards.iter().map(|(_, s)| s.tensor().clone()).collect();
         let (source, unit) = (self.parts(), self.unit.clone());
         let again = move || {
-            let wholes = no_grad(|| unit.gather(&source))?;
             // A backward goes from the last unit to the first.
-            unit.begin_neighbour(false)?;
-            Ok(wholes)
+            unit.begin_with_neighbour(&source, false)?;
+            no_grad(|| unit.gather(&source))
         };
         let rebuilt = Rebuilt::new(Box::new(again));
         let counts = !is_uncounted();
+        // What runs again does so in a backward, from the last unit to the first.
+        self.unit.begin_with_neighbour(&self.parts(), !is_running_again())?;
         let gather = Gather { unit: self.unit.clone(), rebuilt: rebuilt.clone(), counts };
         let wholes = gather.apply_many(&shards.iter().collect::<Vec<_>>())?;
-        // What runs again does so in a backward, from the last unit to the first.
-        self.unit.begin_neighbour(!is_running_again())?;
         let run = || self.with(&wholes, f);
         if self.options.reshard_after_forward { giving_up(&wholes, &rebuilt, run) } else { run() }
     }

@@ -136,14 +136,18 @@ impl Unit {
         lock(&behind.neighbours).before = Some((Arc::downgrade(before), parts_before));
     }
 
-    /// Begins the gather of the unit behind this one, or of the one before.
-    pub(super) fn begin_neighbour(&self, is_behind: bool) -> Result<()> {
+    /// Begins the gather of this unit's parts, and behind it that of the unit behind, or of the one before: ahead of the
+    /// wait for the first, so that the second follows it while its parameters are copied and used.
+    pub(super) fn begin_with_neighbour(&self, parts: &[Tensor], is_behind: bool) -> Result<()> {
         let neighbours = lock(&self.neighbours);
         let next = if is_behind { &neighbours.behind } else { &neighbours.before };
-        match next.as_ref().and_then(|(unit, parts)| Some((unit.upgrade()?, parts))) {
-            Some((unit, parts)) => unit.begin(parts),
-            None => Ok(()),
-        }
+        let Some((unit, next)) =
+            next.as_ref().and_then(|(unit, next)| Some((unit.upgrade()?, next)))
+        else {
+            return Ok(());
+        };
+        self.begin(parts)?;
+        unit.begin(next)
     }
 
     /// Begins to gather, unless that is under way.

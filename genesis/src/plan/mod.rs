@@ -53,7 +53,7 @@ pub use job::{Job, Overlap, Strategy};
 pub use memory::Memory;
 pub use mesh::{Axis, Mesh};
 pub use network::{LINE_SHARE, NVLINK, Network};
-pub use schedule::StepTime;
+pub use schedule::{StepTime, UnitTimes, simulate_units};
 pub use search::{Given, mesh_of, search};
 pub use shape::{Biases, MODEL_NAMES, ModelShape};
 

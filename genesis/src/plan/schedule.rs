@@ -91,6 +91,54 @@ pub(super) fn step(
     Ok(total(job, strategy, units, &usages))
 }
 
+/// A part of a model that is gathered and reduced at once, by times that are known: seconds, as they were measured.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct UnitTimes {
+    /// Its kernels in a forward, and in a backward; packing gradients and copying parameters are among them.
+    pub forward: f64,
+    /// See `forward`.
+    pub backward: f64,
+    /// A gather of its parameters over [`Axis::Fsdp`].
+    pub gather: f64,
+    /// The reduction of its gradients over [`Axis::Fsdp`].
+    pub reduce: f64,
+    /// The all-reduce of its gradients over [`Axis::Dp`].
+    pub all_reduce: f64,
+}
+
+impl UnitTimes {
+    fn unit(&self) -> Unit {
+        let pass = |compute| Pass { compute, ..Pass::default() };
+        Unit {
+            parameters: 1.0,
+            forward: pass(self.forward),
+            backward: pass(self.backward),
+            gather: self.gather,
+            gather_again: self.gather,
+            reduce: self.reduce,
+            all_reduce: self.all_reduce,
+            ..Unit::default()
+        }
+    }
+}
+
+/// Simulates the forward and the backward of units, in the order of the forward, of one microbatch on one stage: what
+/// [`simulate`](super::simulate) does with times that it computes, without the end of the step.
+///
+/// # Errors
+/// If the mesh has stages.
+pub fn simulate_units(units: &[UnitTimes], strategy: &Strategy) -> Result<StepTime> {
+    if strategy.mesh.pp > 1 {
+        return Err(Error::op("plan", "units whose times are known are those of one stage"));
+    }
+    let units = units.iter().map(UnitTimes::unit).collect();
+    let program = Program { units, strategy, ops: Vec::new(), started: [0; 5] };
+    let program = program.of_stage(&Place { stage: 0, stages: 1, parts: 1, send: 0.0 });
+    let usage = run(&[program])?.into_iter().next().unwrap_or_default();
+    let Usage { compute, exposed, communication, bubble, end } = usage;
+    Ok(StepTime { seconds: end, compute, optimizer: 0.0, exposed, communication, bubble })
+}
+
 /// Adds what happens once all stages have met.
 fn total(job: &Job, strategy: &Strategy, units: &Units, usages: &[Usage]) -> StepTime {
     let mesh = &strategy.mesh;
@@ -427,6 +475,11 @@ mod tests {
             let program = program.of_stage(&Place { stage: 0, stages: 1, parts: 1, send: 0.0 });
             run(&[program]).unwrap()[0].exposed[Axis::Fsdp as usize]
         };
+        let times =
+            UnitTimes { forward: 4.0, backward: 8.0, gather: 1.0, reduce: 2.0, all_reduce: 0.0 };
+        let strategy = Strategy { mesh, ..Strategy::default() };
+        let time = simulate_units(&[times; 10], &strategy).unwrap();
+        assert_eq!(time.seconds, 120.0 + exposed(Overlap::Gathers));
         // The first gather of the forward and of the backward, and the last reduction.
         assert_eq!(exposed(Overlap::Full), 1.0 + 1.0 + 2.0);
         assert_eq!(exposed(Overlap::Gathers), 1.0 + 1.0 + 20.0);

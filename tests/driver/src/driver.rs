@@ -14,8 +14,7 @@ use crate::code::{Code, Function, Link};
 use crate::cost::{self, Route};
 use crate::memory::{Home, Memory, Seen};
 use crate::options::Options;
-use crate::run::Turn;
-use crate::work::{Capture, Event, Graph, Stream, Work};
+use crate::work::{Capture, Event, Graph, Stream, Turn, Work};
 
 /// A GPU.
 #[derive(Debug, Default)]

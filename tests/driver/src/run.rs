@@ -9,19 +9,10 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use crate::clock::{self, Timeline};
 use crate::cost;
 use crate::driver::{OPTIONS, lock};
-use crate::work::{Graph, Piece, Work};
+use crate::work::{Graph, Piece, Turn, Work};
 
 /// Held by the thread that runs work, so that work of one stream runs in order.
 static RUNNING: Mutex<()> = Mutex::new(());
-
-/// Where and when a piece of work runs, in ns of the virtual clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
-    pub(crate) device: u32,
-    pub(crate) start: u64,
-    /// What a launch takes.
-    pub(crate) latency: u64,
-}
 
 /// Runs a stream's work until as much of it is done.
 pub(crate) fn finish(stream: u64, upto: u64) {

@@ -71,6 +71,15 @@ impl Piece {
     }
 }
 
+/// Where and when a piece of work runs, in ns of the virtual clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) device: u32,
+    pub(crate) start: u64,
+    /// What a launch takes.
+    pub(crate) latency: u64,
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {

@@ -18,7 +18,8 @@ use cudarc::driver::sys::CUstream;
 use cudarc::nccl::sys::{ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 
 use crate::communicator::Communicator;
-use crate::exchange::{Job, Kind, Task};
+use crate::exchange::{Job, Task};
+use crate::kind::Kind;
 use crate::order::{self, Move};
 use crate::reduce::{bytes_of, reduces};
 use crate::staging::Staging;

@@ -3,28 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
-
 use crate::channel::{BOARD, PIPE};
 use crate::clock::Clock;
 use crate::communicator::Communicator;
 use crate::faults;
+use crate::kind::Kind;
 use crate::link::Load;
+use crate::meeting::meet;
 use crate::options;
 use crate::reduce::reduce;
 use crate::staging::Staging;
-
-/// A call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    AllReduce(ncclDataType_t, ncclRedOp_t),
-    Reduce(ncclDataType_t, ncclRedOp_t, usize),
-    Broadcast(usize),
-    AllGather,
-    ReduceScatter(ncclDataType_t, ncclRedOp_t),
-    Send(usize),
-    Receive(usize),
-}
 
 /// A call with its values on the host.
 #[derive(Debug)]
@@ -47,16 +35,19 @@ impl Job {
     /// Runs the calls, which takes the time of the link on the virtual clock.
     pub(crate) fn run(&self) {
         let communicator = &self.communicator;
-        faults::before_collective(communicator.channel.rank);
+        let options = options::get();
+        faults::before_collective(&options.faults, communicator.channel.rank);
         let Some(clock) = Clock::get() else { return self.exchange() };
         // A communicator's calls run one after the other, whatever their streams.
-        let start = self.meet(clock.now().max(communicator.idle.load(Ordering::Relaxed)));
+        let own = clock.now().max(communicator.idle.load(Ordering::Relaxed));
+        let kinds: Vec<Kind> = self.tasks.iter().map(|task| task.kind).collect();
+        let start = meet(communicator, &kinds, own);
         self.exchange();
         let (rank, size) = (communicator.channel.rank, communicator.channel.size);
         let call =
             |task: &Task| (task.kind, task.from.as_slice().len().max(task.to.as_slice().len()));
         let calls: Vec<Load> = self.tasks.iter().map(call).collect();
-        let end = start + options::get().link.cost(&calls, rank, size);
+        let end = start + options.link.cost(&calls, rank, size);
         communicator.idle.store(end, Ordering::Relaxed);
         clock.end(end);
     }

@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::options;
-
 /// Faults of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
@@ -17,8 +15,7 @@ pub(crate) struct Faults {
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// What a rank does before a collective runs.
-pub(crate) fn before_collective(rank: usize) {
-    let faults = &options::get().faults;
+pub(crate) fn before_collective(faults: &Faults, rank: usize) {
     let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     if faults.dead == Some((rank, number)) {
         // Nothing is told to anybody, and nothing is cleaned up.

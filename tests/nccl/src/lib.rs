@@ -26,6 +26,7 @@ mod clock;
 mod communicator;
 mod exchange;
 mod faults;
+mod kind;
 mod link;
 mod meeting;
 mod options;

@@ -11,7 +11,7 @@
 //!
 //! These are the terms of `genesis/src/plan/network.rs` with one latency a call. Calls of a group pay it once.
 
-use crate::exchange::Kind;
+use crate::kind::Kind;
 
 /// The link of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

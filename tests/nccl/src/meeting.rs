@@ -7,23 +7,20 @@ use std::collections::BTreeSet;
 
 use crate::channel::Channel;
 use crate::communicator::Communicator;
-use crate::exchange::{Job, Kind};
+use crate::kind::Kind;
 
-impl Job {
-    /// The time at which all ranks are there, of which this one came at `own`.
-    pub(crate) fn meet(&self, own: u64) -> u64 {
-        let rank = self.communicator.channel.rank;
-        let (mut peers, mut has_all) = (BTreeSet::new(), false);
-        for task in &self.tasks {
-            match task.kind {
-                Kind::Send(peer) | Kind::Receive(peer) => drop(peers.insert(peer)),
-                _ => has_all = true,
-            }
+/// The time at which all ranks of these calls are there, of which this one came at `own`.
+pub(crate) fn meet(communicator: &Communicator, calls: &[Kind], own: u64) -> u64 {
+    let (mut peers, mut has_all) = (BTreeSet::new(), false);
+    for kind in calls {
+        match *kind {
+            Kind::Send(peer) | Kind::Receive(peer) => drop(peers.insert(peer)),
+            _ => has_all = true,
         }
-        peers.remove(&rank);
-        let time = if has_all { with_all(&self.communicator, own) } else { own };
-        with_peers(&self.communicator.channel, time, &peers)
     }
+    peers.remove(&communicator.channel.rank);
+    let time = if has_all { with_all(communicator, own) } else { own };
+    with_peers(&communicator.channel, time, &peers)
 }
 
 fn with_all(communicator: &Communicator, own: u64) -> u64 {
@@ -74,8 +71,15 @@ mod tests {
     #[test]
     fn all_begin_when_the_last_is_there() {
         let own = |of: &Communicator| [30, 70][of.channel.rank];
-        assert_eq!(both("all", |of| with_all(of, own(of))), [70, 70]);
-        let peer = |of: &Communicator| BTreeSet::from([1 - of.channel.rank]);
-        assert_eq!(both("peers", |of| with_peers(&of.channel, own(of), &peer(of))), [70, 70]);
+        let all = |of: &Communicator| meet(of, &[Kind::AllGather], own(of));
+        assert_eq!(both("all", all), [70, 70]);
+        let one_way = |of: &Communicator| {
+            let kind = [Kind::Send(1), Kind::Receive(0)][of.channel.rank];
+            meet(of, &[kind], own(of))
+        };
+        assert_eq!(both("one-way", one_way), [70, 70]);
+        // What a rank sends to itself waits for nobody.
+        let itself = |of: &Communicator| meet(of, &[Kind::Send(of.channel.rank)], own(of));
+        assert_eq!(both("itself", itself), [30, 70]);
     }
 }
