@@ -49,6 +49,12 @@ pub fn log_softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     y.store([i, 0], (d - log(sum(fast::exp(d), 1)).col()).to::<T>());
 }
 
+/// Two sums, which cross the threads of a row together.
+#[device]
+fn both_sums<A: Float>(a: (A, A), b: (A, A)) -> (A, A) {
+    (a.0 + b.0, a.1 + b.1)
+}
+
 /// `dx = y (dy - sum(y dy) / sum(y))` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.
 ///
 /// The sum of `y` is 1 but for its rounding to 16 bits, which the quotient takes out of the mean of `dy`; it is less
@@ -62,8 +68,8 @@ pub fn softmax_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     let i = program_id(0) * ROWS;
     let v = y.load::<ROWS, COLS>([i, 0]).to::<A>();
     let product = v * dy.load::<ROWS, COLS>([i, 0]).to::<A>();
-    let mean = sum(product, 1) / maximum(sum(v, 1), 0.5);
-    dx.store([i, 0], (product - v * mean.col()).to::<T>());
+    let (dot, total) = reduce((product, v), 1, both_sums);
+    dx.store([i, 0], (product - v * (dot / maximum(total, 0.5)).col()).to::<T>());
 }
 
 /// `dx = dy - exp(y) sum(dy)` of each row of `[m, n]` with `n <= COLS`, `ROWS` of them a program.
