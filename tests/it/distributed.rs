@@ -7,6 +7,7 @@
 
 mod common;
 mod language;
+mod launchers;
 mod overlap;
 mod parallel;
 mod ranks;
@@ -16,7 +17,7 @@ mod stages;
 
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -84,8 +85,7 @@ impl Launch {
         let gpus = Device::cuda_count();
         let is_virtual = gpus == 0;
         if is_virtual && self.has_gpu {
-            symlink(beside("libvirtual_cuda.so")?, folder.path().join("libcuda.so"))?;
-            symlink(beside("libvirtual_nccl.so")?, folder.path().join("libnccl.so.2"))?;
+            link_virtual(folder.path())?;
         }
         let children = (0..self.ranks)
             .map(|rank| {
@@ -184,6 +184,12 @@ fn free_port() -> u16 {
             return port;
         }
     }
+}
+
+/// Puts a driver and NCCL for virtual GPUs into a folder.
+fn link_virtual(folder: &Path) -> anyhow::Result<()> {
+    symlink(beside("libvirtual_cuda.so")?, folder.join("libcuda.so"))?;
+    Ok(symlink(beside("libvirtual_nccl.so")?, folder.join("libnccl.so.2"))?)
 }
 
 /// A library that cargo puts beside the tests.

@@ -15,13 +15,21 @@ pub(crate) enum Needed {
     Ptxas,
     /// A GPU.
     Gpu,
+    /// PyTorch's launcher of ranks.
+    Torchrun,
+    /// Open MPI's, in Debian's package `openmpi-bin`.
+    Mpirun,
 }
 
 impl Needed {
-    fn name(self) -> &'static str {
+    const ALL: [Needed; 4] = [Needed::Ptxas, Needed::Gpu, Needed::Torchrun, Needed::Mpirun];
+
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Needed::Ptxas => "ptxas",
             Needed::Gpu => "gpu",
+            Needed::Torchrun => "torchrun",
+            Needed::Mpirun => "mpirun",
         }
     }
 
@@ -31,7 +39,7 @@ impl Needed {
     /// If the list has a word that names nothing.
     fn is_in(self, list: &str) -> bool {
         let words = || list.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let known = [Needed::Ptxas, Needed::Gpu].map(Needed::name);
+        let known = Needed::ALL.map(Needed::name);
         let unknown = words().find(|word| !known.contains(word));
         assert!(unknown.is_none(), "GENESIS_TEST_REQUIRE has no {}", unknown.unwrap_or_default());
         words().any(|word| word == self.name())
