@@ -208,6 +208,8 @@ pub unsafe fn multi_margin<
     code: i64,
 ) {
     let (i, m, n) = (program_id(0), num_programs(0), x.dim(1));
+    // Asked for ahead of the target, and of what the target asks for.
+    let mut next = x.load::<1, COLS>([i, 0]);
     let t = sum(target.load::<1>([i]), 0);
     if (t < 0) | (t >= n) {
         atomic_max(flag, code);
@@ -218,7 +220,8 @@ pub unsafe fn multi_margin<
     let mut slope = zeros::<A, 1, COLS>();
     for j in range(0, n, COLS) {
         let col = (j + arange::<COLS>()).row();
-        let lack = room + x.load::<1, COLS>([i, j]).to::<A>();
+        let lack = room + next.to::<A>();
+        next = x.load::<1, COLS>([i, j + COLS]);
         // What is NaN counts.
         let counts = (col < n) & (col != t) & !(lack <= A::ZERO);
         let lack = where_(counts, lack, A::ZERO);

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::Arg;
+use genesis_kernel::runtime::{Arg, Device};
 use genesis_kernel::tuning::elementwise::Tile;
 use genesis_kernel::tuning::rows::{step_of_row, warps_of_step};
 use kernels::loss as device;
@@ -21,6 +21,8 @@ use crate::tensor::Tensor;
 /// Rows up to which the launch that makes the losses adds them up as well: the last program does it alone, and the others
 /// wait for each other to count themselves.
 const SUMMED_ROWS: usize = 512;
+/// Columns of a step of a GPU's program.
+const STEP: usize = 1024;
 /// The name of the op.
 const NAME: &str = "multi_margin_loss";
 
@@ -65,7 +67,10 @@ impl MultiMarginLoss {
             flag,
             code,
         ];
-        let cols = step_of_row(n);
+        // With steps of 4096 columns two programs fill a multiprocessor, each of which waits for its target, for the score of
+        // that, and for its row (H200: 1.4 of 4.3 TB/s).
+        let most = if x.device() == Device::Cpu { step_of_row(n) } else { STEP };
+        let cols = step_of_row(n).min(most);
         let is_mean = self.reduction == Reduction::Mean;
         let is_summed = self.reduction != Reduction::None && m <= SUMMED_ROWS;
         let flags = [self.is_squared, self.weight.is_some(), is_summed, is_mean].map(i64::from);
