@@ -69,8 +69,10 @@ impl MultiMarginLoss {
         ];
         // With steps of 4096 columns two programs fill a multiprocessor, each of which waits for its target, for the score of
         // that, and for its row (H200: 1.4 of 4.3 TB/s).
-        let most = if x.device() == Device::Cpu { step_of_row(n) } else { STEP };
-        let cols = step_of_row(n).min(most);
+        let cols = match x.device() {
+            Device::Cpu => step_of_row(n),
+            Device::Cuda(_) => step_of_row(n).min(STEP),
+        };
         let is_mean = self.reduction == Reduction::Mean;
         let is_summed = self.reduction != Reduction::None && m <= SUMMED_ROWS;
         let flags = [self.is_squared, self.weight.is_some(), is_summed, is_mean].map(i64::from);
