@@ -297,6 +297,18 @@ fn pads_of_any_size() -> Result<()> {
 }
 
 #[test]
+fn nothing_beside_nothing() -> Result<()> {
+    let (none, some) = (zeros(&[0])?, zeros(&[2, 3])?);
+    for dim in [0, -1, -2, 1] {
+        assert_eq!(Tensor::cat(&[&none, &none], dim)?.shape(), [0]);
+    }
+    assert_eq!(Tensor::cat(&[&none, &some], -2)?.shape(), [2, 3]);
+    refuses(Tensor::cat(&[&none, &some], 2), "cat");
+    refuses(Tensor::cat(&[&zeros(&[0, 3])?, &zeros(&[0, 3])?], 2), "cat");
+    Ok(())
+}
+
+#[test]
 fn windows_of_any_size() -> Result<()> {
     let x = zeros(&[1, 1, 4])?;
     for size in [usize::MAX, HUGE, 1 << 40] {

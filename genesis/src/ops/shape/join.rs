@@ -15,7 +15,7 @@ pub(super) const AUTOCAST: Precisions = &[("cat", Precision::Widest), ("stack", 
 
 impl Tensor {
     /// The tensors one after the other along `dim`; dtypes promote. One without elements and with one
-    /// axis only is left out, as in PyTorch.
+    /// axis only is left out, as in PyTorch; of such alone the result is one more, whatever `dim`.
     ///
     /// # Errors
     /// If there is none, or they differ in another extent, in rank or in device.
@@ -23,9 +23,10 @@ impl Tensor {
     pub fn cat(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
         let dtype = promote::result_type(tensors);
         let is_nothing = |t: &Tensor| t.shape() == [0];
-        let some: Vec<&Tensor> = match tensors.iter().any(|t| !is_nothing(t)) {
-            true => tensors.iter().copied().filter(|t| !is_nothing(t)).collect(),
-            false => tensors.to_vec(),
+        // Where nothing is left PyTorch does not look at `dim` either.
+        let (some, dim): (Vec<&Tensor>, i64) = match tensors.iter().any(|t| !is_nothing(t)) {
+            true => (tensors.iter().copied().filter(|t| !is_nothing(t)).collect(), dim),
+            false => (tensors.to_vec(), 0),
         };
         let Some(first) = some.first() else {
             return Err(Error::op("cat", "needs at least one tensor"));
