@@ -252,7 +252,11 @@ fn odd_operands_are_copied_for_large_products() -> genesis::Result<()> {
         let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
         Tensor::from_f64(&values, shape, (dtype, device))
     };
-    for (dtype, [m, n, k]) in [(DType::BF16, [335, 577, 701]), (DType::I8, [129, 127, 131])] {
+    for (dtype, [m, n, k]) in [
+        (DType::BF16, [335, 577, 701]),
+        (DType::I8, [129, 127, 131]),
+        (DType::F32, [1029, 1031, 2051]),
+    ] {
         for [ta, tb] in LAYOUTS {
             let of = |device: Device| -> genesis::Result<Tensor> {
                 let a = match ta {
