@@ -40,7 +40,23 @@ const TWO: &[&[usize]] = &[&[64, 64], &[64, 64]];
 const EIGHT: &[&[usize]] =
     &[&[2, 3], &[5, 3], &[1, 3], &[4, 3], &[8, 3], &[1, 3], &[2, 3], &[7, 3]];
 
-fn rows() -> Vec<Row> {
+fn rows() -> impl Iterator<Item = Row> {
+    let all = [
+        comparisons_and_writes(),
+        joins(),
+        parts(),
+        reductions(),
+        elementwise(),
+        products(),
+        selections(),
+        pools(),
+        losses(),
+    ];
+    all.into_iter().flatten()
+}
+
+/// Comparisons, and what is written over the first operand.
+fn comparisons_and_writes() -> Vec<Row> {
     vec![
         row("eq_scalar", SQUARE, [1, 0], |x| x[0].eq_scalar(0.5)),
         row("lt_scalar of columns", SQUARE, [1, 0], |x| x[0].t()?.lt_scalar(0.5)),
@@ -51,6 +67,12 @@ fn rows() -> Vec<Row> {
         }),
         row("mul_scalar_", SQUARE, [1, 0], |x| in_place(x, |own, _| own.mul_scalar_(3.0))),
         row("exp_ of columns", SQUARE, [1, 0], |x| in_place(x, |own, _| own.t()?.relu_())),
+    ]
+}
+
+/// Tensors side by side, and shifted or padded.
+fn joins() -> Vec<Row> {
+    vec![
         row("cat along rows", TWO, [1, 0], |x| Tensor::cat(&refs(x), 0)),
         row("cat along columns", &[&[64, 64], &[64, 3]], [1, 0], |x| Tensor::cat(&refs(x), 1)),
         row("cat of eight", EIGHT, [1, 0], |x| Tensor::cat(&refs(x), 0)),
@@ -66,21 +88,14 @@ fn rows() -> Vec<Row> {
         row("pad by a value", SQUARE, [1, 0], |x| x[0].pad(&[1, 2, 3, 0], PadMode::Constant(7.0))),
         row("pad by a mirror", SQUARE, [1, 1], |x| x[0].pad(&[3, 5], PadMode::Reflect)),
         row("pad by the other end", SQUARE, [1, 1], |x| x[0].pad(&[3, 5], PadMode::Circular)),
+    ]
+}
+
+/// Views, whose gradients are put together where they meet, and copies of them.
+fn parts() -> Vec<Row> {
+    vec![
         row("narrow", SQUARE, [0, 1], |x| x[0].narrow(1, 3, 9)),
         row("as_strided", SQUARE, [0, 2], |x| x[0].as_strided(&[60, 32], &[64, 2], 5)),
-        row("norm of columns", SQUARE, [2, 2], |x| x[0].vector_norm(2.0, &[0], false)),
-        row("norm of rows", SQUARE, [2, 2], |x| x[0].t()?.vector_norm(2.0, &[0], false)),
-        row("nansum of columns", SQUARE, [1, 1], |x| x[0].nansum(&[0], false)),
-        row("group_norm", &[&[2, 6, 5], &[6], &[6]], [2, 6], |x| {
-            x[0].group_norm(3, Some(&x[1]), Some(&x[2]), 1e-5)
-        }),
-        row("batch_norm", &[&[4, 6, 5], &[6], &[6]], [3, 4], |x| {
-            let stats = BatchStats { running: None, training: true, momentum: 0.1, eps: 1e-5 };
-            x[0].batch_norm(Some(&x[1]), Some(&x[2]), &stats)
-        }),
-        row("glu", &[&[8, 64]], [1, 2], |x| x[0].glu(-1)),
-        row("gated", &[&[8, 64]], [1, 1], |x| x[0].gated(Gate::Silu)),
-        row("gated across rows", &[&[64, 48]], [1, 0], |x| x[0].t()?.gated(Gate::GeluTanh)),
         row("parts of a tensor", &[&[6, 48]], [2, 2], |x| {
             let parts = x[0].chunk(3, 1)?;
             parts[2].mul(&parts[0])?.add(&parts[1])
@@ -95,9 +110,53 @@ fn rows() -> Vec<Row> {
         row("slice_scatter", &[&[6, 9], &[6, 4]], [1, 1], |x| {
             x[0].slice_scatter(&x[1], 1, Some(3), Some(7), 1)
         }),
+        row("pixel_shuffle", &[&[2, 8, 65, 64]], [1, 1], |x| x[0].pixel_shuffle(2)),
+        row("copy of six axes", &[&[2, 4, 3, 2, 2, 64]], [1, 0], |x| {
+            x[0].permute(&[2, 0, 3, 1, 5, 4])?.contiguous()
+        }),
+    ]
+}
+
+/// Sums, norms, softmax and the like along axes.
+fn reductions() -> Vec<Row> {
+    vec![
+        row("norm of columns", SQUARE, [2, 2], |x| x[0].vector_norm(2.0, &[0], false)),
+        row("norm of rows", SQUARE, [2, 2], |x| x[0].t()?.vector_norm(2.0, &[0], false)),
+        row("nansum of columns", SQUARE, [1, 1], |x| x[0].nansum(&[0], false)),
+        row("group_norm", &[&[2, 6, 5], &[6], &[6]], [2, 6], |x| {
+            x[0].group_norm(3, Some(&x[1]), Some(&x[2]), 1e-5)
+        }),
+        row("batch_norm", &[&[4, 6, 5], &[6], &[6]], [3, 4], |x| {
+            let stats = BatchStats { running: None, training: true, momentum: 0.1, eps: 1e-5 };
+            x[0].batch_norm(Some(&x[1]), Some(&x[2]), &stats)
+        }),
+        row("local_response_norm", &[&[2, 5, 6]], [4, 5], |x| {
+            x[0].local_response_norm(3, 0.5, 0.75, 1.0)
+        }),
         row("softmax", SQUARE, [1, 1], |x| x[0].softmax(-1)),
         row("log_softmax", SQUARE, [1, 1], |x| x[0].log_softmax(-1)),
         row("logsumexp", SQUARE, [3, 1], |x| x[0].logsumexp(&[-1], false)),
+        row("mode", &[&[6, 40]], [6, 4], |x| Ok(x[0].mul_scalar(3.0)?.round()?.mode(0, false)?.0)),
+        row("median_dim", &[&[6, 40]], [5, 2], |x| Ok(x[0].median_dim(1, false)?.0)),
+        row("nanmedian", &[&[6, 40]], [5, 2], |x| x[0].nanmedian()),
+        row("argmax_all of a long row", &[&[70_001]], [5, 0], |x| x[0].argmax_all()),
+    ]
+}
+
+/// Gates, and functions of two operands.
+fn elementwise() -> Vec<Row> {
+    vec![
+        row("glu", &[&[8, 64]], [1, 2], |x| x[0].glu(-1)),
+        row("gated", &[&[8, 64]], [1, 1], |x| x[0].gated(Gate::Silu)),
+        row("gated across rows", &[&[64, 48]], [1, 0], |x| x[0].t()?.gated(Gate::GeluTanh)),
+        row("logaddexp", TWO, [1, 1], |x| x[0].logaddexp(&x[1])),
+        row("logaddexp2", TWO, [1, 1], |x| x[0].logaddexp2(&x[1])),
+    ]
+}
+
+/// Products and distances.
+fn products() -> Vec<Row> {
+    vec![
         row("a matrix times a vector", &[&[48, 64], &[64]], [1, 2], |x| x[0].mv(&x[1])),
         row("a turned matrix times a vector", &[&[64, 48], &[64]], [1, 2], |x| x[0].t()?.mv(&x[1])),
         row("a row times a turned matrix", &[&[1, 64], &[48, 64]], [1, 2], |x| {
@@ -106,25 +165,51 @@ fn rows() -> Vec<Row> {
         row("matmul_bias_gelu", &[&[16, 24], &[24, 8], &[8]], [2, 4], |x| {
             x[0].matmul_bias_gelu(&x[1], &x[2])
         }),
+        row("cdist", &[&[20, 7], &[33, 7]], [1, 2], |x| x[0].cdist(&x[1], 1.0)),
+        row("cosine_similarity", TWO, [3, 4], |x| x[0].cosine_similarity(&x[1], 1, 1e-8)),
+    ]
+}
+
+/// Indices of rows of a table of 9, for bags.
+fn bag_indices(shape: &[usize], device: Device) -> Result<Tensor> {
+    let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
+    Tensor::from_slice_on(&at, shape, device)
+}
+
+/// Rows and elements at indices.
+fn selections() -> Vec<Row> {
+    vec![
         row("embedding_bag", &[&[9, 20]], [1, 4], |x| {
-            let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
-            let index = Tensor::from_slice_on(&at, &[6, 4], x[0].device())?;
+            let index = bag_indices(&[6, 4], x[0].device())?;
             x[0].embedding_bag(&index, &Bags { mode: BagMode::Mean, ..Bags::default() })
         }),
         row("embedding_bag by weight", &[&[9, 20], &[6, 4]], [1, 4], |x| {
-            let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
-            let index = Tensor::from_slice_on(&at, &[6, 4], x[0].device())?;
+            let index = bag_indices(&[6, 4], x[0].device())?;
             let (mode, per_sample_weights) = (BagMode::Sum, Some(x[1].clone()));
             x[0].embedding_bag(&index, &Bags { mode, per_sample_weights, ..Bags::default() })
         }),
         row("embedding_bag at offsets", &[&[9, 20]], [5, 24], |x| {
-            let at: Vec<i64> = (0..24).map(|i| i * 5 % 9).collect();
-            let index = Tensor::from_slice_on(&at, &[24], x[0].device())?;
+            let index = bag_indices(&[24], x[0].device())?;
             let offsets = Some(Tensor::from_slice_on(&[0i64, 7, 7, 20], &[4], x[0].device())?);
             let bags =
                 Bags { mode: BagMode::Mean, offsets, padding_idx: Some(5), ..Bags::default() };
             x[0].embedding_bag(&index, &bags)
         }),
+        row("put", &[&[40, 50], &[64]], [2, 1], |x| {
+            let places: Vec<i64> = (0..64).map(|i| i * 37 % 90).collect();
+            let places = Tensor::from_slice_on(&places, &[64], x[0].device())?;
+            x[0].put(&places, &x[1], true)
+        }),
+        row("take_along_dim of rows", &[&[12, 40]], [1, 4], |x| {
+            let rows = Tensor::from_slice_on(&[3i64, 0, -1, 3], &[4, 1], x[0].device())?;
+            x[0].take_along_dim(&rows, 0)
+        }),
+    ]
+}
+
+/// Windows of images, and points of them.
+fn pools() -> Vec<Row> {
+    vec![
         row("grid_sample", &[&[2, 3, 5, 4], &[2, 3, 2, 2]], [1, 19], |x| {
             x[0].grid_sample(&x[1], &GridSample::default())
         }),
@@ -145,30 +230,23 @@ fn rows() -> Vec<Row> {
             let stride = vec![2, 2];
             x[0].avg_pool(&Window { stride, ..Window::new(&[3, 3]) }, true, None)
         }),
-        row("local_response_norm", &[&[2, 5, 6]], [4, 5], |x| {
-            x[0].local_response_norm(3, 0.5, 0.75, 1.0)
-        }),
-        row("mode", &[&[6, 40]], [6, 4], |x| Ok(x[0].mul_scalar(3.0)?.round()?.mode(0, false)?.0)),
-        row("median_dim", &[&[6, 40]], [5, 2], |x| Ok(x[0].median_dim(1, false)?.0)),
-        row("nanmedian", &[&[6, 40]], [5, 2], |x| x[0].nanmedian()),
-        row("pixel_shuffle", &[&[2, 8, 65, 64]], [1, 1], |x| x[0].pixel_shuffle(2)),
-        row("copy of six axes", &[&[2, 4, 3, 2, 2, 64]], [1, 0], |x| {
-            x[0].permute(&[2, 0, 3, 1, 5, 4])?.contiguous()
-        }),
-        row("argmax_all of a long row", &[&[70_001]], [5, 0], |x| x[0].argmax_all()),
-        row("cdist", &[&[20, 7], &[33, 7]], [1, 2], |x| x[0].cdist(&x[1], 1.0)),
-        row("put", &[&[40, 50], &[64]], [2, 1], |x| {
-            let places: Vec<i64> = (0..64).map(|i| i * 37 % 90).collect();
-            let places = Tensor::from_slice_on(&places, &[64], x[0].device())?;
-            x[0].put(&places, &x[1], true)
-        }),
-        row("take_along_dim of rows", &[&[12, 40]], [1, 4], |x| {
-            let rows = Tensor::from_slice_on(&[3i64, 0, -1, 3], &[4, 1], x[0].device())?;
-            x[0].take_along_dim(&rows, 0)
+    ]
+}
+
+/// Classes of 64 rows, of 10.
+fn classes(device: Device) -> Result<Tensor> {
+    let classes: Vec<i64> = (0..64).map(|i| i * 3 % 10).collect();
+    Tensor::from_slice_on(&classes, &[64], device)
+}
+
+fn losses() -> Vec<Row> {
+    vec![
+        row("nll_loss", &[&[64, 10]], [1, 1], |x| {
+            let target = classes(x[0].device())?;
+            x[0].nll_loss(&target, &Classes { ignore_index: 3, ..Classes::default() })
         }),
         row("multi_margin_loss", &[&[64, 10]], [1, 1], |x| {
-            let classes: Vec<i64> = (0..64).map(|i| i * 3 % 10).collect();
-            let target = Tensor::from_slice_on(&classes, &[64], x[0].device())?;
+            let target = classes(x[0].device())?;
             x[0].multi_margin_loss(&target, &MultiMargin { p: 2, ..MultiMargin::default() })
         }),
         row("multilabel_margin_loss", &[&[3, 5]], [10, 8], |x| {
@@ -182,14 +260,6 @@ fn rows() -> Vec<Row> {
         }),
         row("triplet_margin_loss", &[&[6, 40], &[6, 40], &[6, 40]], [2, 2], |x| {
             x[0].triplet_margin_loss([&x[1], &x[2]], &Triplet::default())
-        }),
-        row("cosine_similarity", TWO, [3, 4], |x| x[0].cosine_similarity(&x[1], 1, 1e-8)),
-        row("logaddexp", TWO, [1, 1], |x| x[0].logaddexp(&x[1])),
-        row("logaddexp2", TWO, [1, 1], |x| x[0].logaddexp2(&x[1])),
-        row("nll_loss", &[&[64, 10]], [1, 1], |x| {
-            let classes: Vec<i64> = (0..64).map(|i| i * 3 % 10).collect();
-            let target = Tensor::from_slice_on(&classes, &[64], x[0].device())?;
-            x[0].nll_loss(&target, &Classes { ignore_index: 3, ..Classes::default() })
         }),
     ]
 }

@@ -40,85 +40,120 @@ fn close(what: &str, got: &[f64], wanted: &[f64], within: f64) {
     }
 }
 
+const ROWS: usize = 5;
+/// Where rows stand in their sequences, and the slots that take their keys and values: none where they lie
+/// outside of the cache.
+const POSITIONS: [i64; ROWS] = [0, 3, 4, 1000, 7];
+const SLOTS: [i64; ROWS] = [2, 11, -1, 12, 5];
+
+/// Pages of a cache, and slots of each.
+const PAGES: usize = 3;
+const PAGE_SIZE: usize = 4;
+
+const SCALE: f64 = 1.25;
+const EPS: f64 = 1e-6;
+
+/// Heads of queries `h`, and of keys and values `g`; their channels `d`, of which `r` are turned.
+#[derive(Debug)]
+struct Heads {
+    h: usize,
+    g: usize,
+    d: usize,
+    r: usize,
+    dtype: DType,
+    is_normed: bool,
+}
+
+const HEADS: [Heads; 4] = [
+    Heads { h: 6, g: 2, d: 16, r: 16, dtype: DType::F32, is_normed: true },
+    Heads { h: 5, g: 1, d: 24, r: 8, dtype: DType::F32, is_normed: false },
+    Heads { h: 4, g: 4, d: 64, r: 64, dtype: DType::BF16, is_normed: true },
+    Heads { h: 2, g: 1, d: 8, r: 0, dtype: DType::F32, is_normed: false },
+];
+
+struct Operands {
+    /// Queries, keys and values of each row.
+    joined: Tensor, // [ROWS, (H + 2 * G) * D]
+    /// Weights of the norms of queries and of keys.
+    weights: [Tensor; 2], // [D]
+    inv_freq: Vec<f32>,
+}
+
+impl Heads {
+    fn operands(&self, seed: u64) -> Result<Operands> {
+        let random = Generator::new(seed);
+        let draw = |shape: &[usize]| random.randn(shape, Device::Cpu)?.to_dtype(self.dtype);
+        let freq = |c: usize| 100f32.powf(-2.0 * c as f32 / self.r as f32);
+        Ok(Operands {
+            joined: draw(&[ROWS, (self.h + 2 * self.g) * self.d])?,
+            weights: [draw(&[self.d])?, draw(&[self.d])?],
+            inv_freq: (0..self.r / 2).map(freq).collect(),
+        })
+    }
+
+    /// Queries, keys and values.
+    fn parts(&self, joined: &Tensor) -> Result<[Tensor; 3]> {
+        let part = |first: usize, heads: usize| {
+            joined.narrow(1, first * self.d, heads * self.d)?.reshape(&[ROWS, heads, self.d])
+        };
+        Ok([part(0, self.h)?, part(self.h, self.g)?, part(self.h + self.g, self.g)?])
+    }
+
+    /// Queries that the op turned, and the keys and values that it cached.
+    fn rotated(&self, of: &Operands, on: Device) -> Result<[Vec<f64>; 3]> {
+        let [q, k, v] = self.parts(&of.joined.to_device(on)?)?;
+        let [of_q, of_k] = [of.weights[0].to_device(on)?, of.weights[1].to_device(on)?];
+        let positions = Tensor::from_slice_on(&POSITIONS, &[ROWS], on)?;
+        let inv_freq = Tensor::from_slice_on(&of.inv_freq, &[self.r / 2], on)?;
+        let slots = Tensor::from_slice_on(&SLOTS, &[ROWS], on)?;
+        let cache = || Tensor::zeros(&[PAGES, PAGE_SIZE, self.g, self.d], (self.dtype, on));
+        let (keys, values) = (cache()?, cache()?);
+        let norm = self.is_normed.then_some((&of_q, &of_k, EPS));
+        let rotation = Rotation { positions: &positions, inv_freq: &inv_freq, scale: SCALE, norm };
+        let cache = CacheSlots { keys: &keys, values: &values, slots: &slots };
+        let y = q.rotate_and_cache(&k, &v, &rotation, &cache)?;
+        Ok([y.to_f64_vec()?, keys.to_f64_vec()?, values.to_f64_vec()?])
+    }
+
+    /// The same as the definition says.
+    fn expected(&self, of: &Operands) -> Result<[Vec<f64>; 3]> {
+        let [q, k, v] = self.parts(&of.joined)?;
+        let [q, k, v] = [q.to_f64_vec()?, k.to_f64_vec()?, v.to_f64_vec()?];
+        let [of_q, of_k] = [of.weights[0].to_f64_vec()?, of.weights[1].to_f64_vec()?];
+        let freq: Vec<f64> = of.inv_freq.iter().map(|&x| f64::from(x)).collect();
+        let turn = |heads: &[f64], row: usize, weight: &[f64]| -> Vec<f64> {
+            let norm = self.is_normed.then_some((weight, EPS));
+            let turn = |head| turned(head, POSITIONS[row], &freq, SCALE, norm);
+            heads.chunks(self.d).flat_map(turn).collect()
+        };
+        let (n_slots, width) = (PAGES * PAGE_SIZE, self.g * self.d);
+        let (mut y, mut keys) = (Vec::new(), vec![0.0; n_slots * width]);
+        let mut values = keys.clone();
+        for row in 0..ROWS {
+            let n = self.h * self.d;
+            y.extend(turn(&q[row * n..][..n], row, &of_q));
+            let slot = usize::try_from(SLOTS[row]).ok().filter(|slot| *slot < n_slots);
+            let Some(slot) = slot else { continue };
+            let (from, to) = (row * width..(row + 1) * width, slot * width..(slot + 1) * width);
+            keys[to.clone()].copy_from_slice(&turn(&k[from.clone()], row, &of_k));
+            values[to].copy_from_slice(&v[from]);
+        }
+        Ok([y, keys, values])
+    }
+}
+
 #[test]
 fn heads_are_turned_and_keys_and_values_cached() -> Result<()> {
     for on in devices("rotation") {
-        // Heads, groups, channels, turned channels, dtype.
-        let shapes = [
-            (6, 2, 16, 16, DType::F32),
-            (5, 1, 24, 8, DType::F32),
-            (4, 4, 64, 64, DType::BF16),
-            (2, 1, 8, 0, DType::F32),
-        ];
-        for (number, (h, g, d, r, dtype)) in shapes.into_iter().enumerate() {
-            let (n, pages, size) = (5, 3, 4);
-            let random = Generator::new(number as u64);
-            let draw = |shape: &[usize]| random.randn(shape, Device::Cpu)?.to_dtype(dtype);
-            let joined = draw(&[n, (h + 2 * g) * d])?;
-            let on_device = joined.to_device(on)?;
-            let part = |t: &Tensor, first: usize, heads: usize| {
-                t.narrow(1, first * d, heads * d)?.reshape(&[n, heads, d])
-            };
-            let positions = [0i64, 3, 4, 1000, 7];
-            let slots = [2i64, 11, -1, 12, 5];
-            let inv_freq: Vec<f32> =
-                (0..r / 2).map(|c| 100f32.powf(-2.0 * c as f32 / r as f32)).collect();
-            let (a, b) = (draw(&[d])?, draw(&[d])?);
-            let (a_on, b_on) = (a.to_device(on)?, b.to_device(on)?);
-            let is_normed = number % 2 == 0;
-            let cache = [0, 1].map(|_| Tensor::zeros(&[pages, size, g, d], (dtype, on)));
-            let [keys, values] = cache;
-            let (keys, values) = (keys?, values?);
-            let y = part(&on_device, 0, h)?.rotate_and_cache(
-                &part(&on_device, h, g)?,
-                &part(&on_device, h + g, g)?,
-                &Rotation {
-                    positions: &Tensor::from_slice_on(&positions, &[n], on)?,
-                    inv_freq: &Tensor::from_slice_on(&inv_freq, &[r / 2], on)?,
-                    scale: 1.25,
-                    norm: is_normed.then_some((&a_on, &b_on, 1e-6)),
-                },
-                &CacheSlots {
-                    keys: &keys,
-                    values: &values,
-                    slots: &Tensor::from_slice_on(&slots, &[n], on)?,
-                },
-            )?;
-            let [a, b, q, k, v] = [
-                a.to_f64_vec()?,
-                b.to_f64_vec()?,
-                part(&joined, 0, h)?.to_f64_vec()?,
-                part(&joined, h, g)?.to_f64_vec()?,
-                part(&joined, h + g, g)?.to_f64_vec()?,
-            ];
-            let freq: Vec<f64> = inv_freq.iter().map(|&x| f64::from(x)).collect();
-            let norm = |w: &'static str| match w {
-                "q" => is_normed.then_some((&a[..], 1e-6)),
-                _ => is_normed.then_some((&b[..], 1e-6)),
-            };
-            let mut wanted = Vec::new();
-            let width = g * d;
-            let mut wanted_cache =
-                [vec![0.0; pages * size * width], vec![0.0; pages * size * width]];
-            for i in 0..n {
-                let turn = |x: &[f64], w| turned(x, positions[i], &freq, 1.25, norm(w));
-                for head in q[i * h * d..][..h * d].chunks(d) {
-                    wanted.extend(turn(head, "q"));
-                }
-                let Some(slot) = usize::try_from(slots[i]).ok().filter(|s| *s < pages * size)
-                else {
-                    continue;
-                };
-                let heads = k[i * width..][..width].chunks(d);
-                let row: Vec<f64> = heads.flat_map(|head| turn(head, "k")).collect();
-                wanted_cache[0][slot * width..][..width].copy_from_slice(&row);
-                wanted_cache[1][slot * width..][..width].copy_from_slice(&v[i * width..][..width]);
-            }
-            let within = if dtype == DType::F32 { 1e-4 } else { 1e-2 };
-            let what = format!("{on} {h} {g} {d} {r} {dtype}");
-            close(&what, &y.to_f64_vec()?, &wanted, within);
-            close(&what, &keys.to_f64_vec()?, &wanted_cache[0], within);
-            close(&what, &values.to_f64_vec()?, &wanted_cache[1], 0.0);
+        for (number, heads) in HEADS.iter().enumerate() {
+            let operands = heads.operands(number as u64)?;
+            let [y, keys, values] = heads.rotated(&operands, on)?;
+            let expected = heads.expected(&operands)?;
+            let within = if heads.dtype == DType::F32 { 1e-4 } else { 1e-2 };
+            let what = format!("{on} {heads:?}");
+            close(&what, &y, &expected[0], within);
+            close(&what, &keys, &expected[1], within);
+            close(&what, &values, &expected[2], 0.0);
         }
     }
     Ok(())

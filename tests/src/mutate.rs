@@ -196,71 +196,11 @@ fn change(bytes: &mut Vec<u8>, rng: &mut SampleRng) {
 /// # Errors
 /// If a valid file can't be made.
 pub fn formats(folder: &Path) -> Result<Vec<Format>> {
-    let same: fn(Vec<u8>) -> Vec<u8> = |bytes| bytes;
-    let made = |name: &str, write: &dyn Fn(&Path) -> genesis::Result<()>| -> Result<Vec<u8>> {
-        let path = folder.join(name);
-        write(&path)?;
-        Ok(fs::read(path)?)
-    };
-    let x = Tensor::arange(0.0, 6.0, 1.0, Device::Cpu)?.reshape(&[2, 3])?;
-    let named = [("x".to_owned(), x.clone()), ("y".to_owned(), x.clone())].into();
-    let png = made("x.png", &|path| Image::new(3, 4, 5, vec![0.5; 60])?.save_png(path))?;
-    let image = |path: &Path| Image::open(path).is_ok();
-    let idx = vec![0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
-    let tokens = |path: &Path| {
-        let shards = TokenShards::open(&[path], TokenWidth::U16).map(|s| s.read(1, 1 << 40));
-        TextFile::open(path).is_ok_and(|file| !file.bytes().is_empty()) && shards.is_ok()
-    };
-    let format = |name, valid: &[u8], mend, read: fn(&Path) -> bool| {
-        Format::new(name, valid.to_vec(), read).mended(mend)
-    };
-    let mut all = vec![
-        format("png", &png, mend_png, image),
-        format("png-palette", include_bytes!("../fixtures/read/palette.png"), mend_png, image),
-        format("png-damaged", &png, same, image),
-        format("jpeg", include_bytes!("../fixtures/read/baseline.jpg"), same, image),
-        format("jpeg-progressive", include_bytes!("../fixtures/read/progressive.jpg"), same, image),
-        format("jpeg-gray", include_bytes!("../fixtures/read/gray.jpg"), same, image),
-        format("idx", &idx, same, |path| read_idx(path).is_ok()),
-        format("idx-gzip", &idx, gzip, |path| read_idx(path).is_ok()),
-        format("idx-gzip-damaged", &gzip(idx.clone()), same, |path| read_idx(path).is_ok()),
-        format("csv", b"a,b\n1,\"x, \"\"y\"\"\"\r\n2,3\n", same, |path| {
-            Csv::read(path, CsvOptions::default()).and_then(|csv| csv.to_tensor(&[0])).is_ok()
-        }),
-        format("npy", &made("x.npy", &|path| save_npy(path, &x))?, same, |path| {
-            load_npy(path, Device::Cpu).is_ok()
-        }),
-        format("npz", &made("x.npz", &|path| save_npz(path, &named))?, same, |path| {
-            load_npz(path, Device::Cpu).is_ok()
-        }),
-        format("npz-deflated", include_bytes!("../fixtures/read/deflated.npz"), same, |path| {
-            load_npz(path, Device::Cpu).is_ok()
-        }),
-        format(
-            "safetensors",
-            &made("x.safetensors", &|path| save_safetensors(path, &named))?,
-            same,
-            read_safetensors,
-        ),
-        format(
-            "safetensors-dtypes",
-            &made("dtypes.safetensors", &save_dtypes)?,
-            same,
-            read_safetensors,
-        ),
-        format("tokens", b"to be or not to be", same, tokens),
-        format("bible", &bible(), same, |path| bible_text(Some(path)).is_ok()),
-    ];
-    all.extend([
-        format("tile-ir", tile_ir()?.as_bytes(), same, read_tile_ir),
-        format("tuned", TUNED, same, read_tuned),
-        format(
-            "memory-snapshot",
-            &made("snapshot.json", &|path| genesis::memory::dump_snapshot(path))?,
-            same,
-            |path| SnapshotFile::read(path).is_ok_and(|file| !file.to_html().is_empty()),
-        ),
-    ]);
+    let mut all = images(folder)?;
+    all.extend(data_sets());
+    all.extend(arrays(folder)?);
+    all.extend(compiler_files()?);
+    all.push(memory_snapshot(folder)?);
     all.push(format("gguf", include_bytes!("../fixtures/read/small.gguf"), same, read_gguf));
     all.push(shards(&folder.join("shards"))?);
     let texts = crate::mutate_text::formats().into_iter();
@@ -269,6 +209,93 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
     all.extend(checkpoint_files(&folder.join("checkpoints"))?);
     all.push(cache_entry(&folder.join("cache")));
     Ok(all)
+}
+
+fn format(
+    name: &'static str,
+    valid: &[u8],
+    mend: fn(Vec<u8>) -> Vec<u8>,
+    read: fn(&Path) -> bool,
+) -> Format {
+    Format::new(name, valid.to_vec(), read).mended(mend)
+}
+
+/// What is to be made right again in a file without checksums.
+fn same(bytes: Vec<u8>) -> Vec<u8> {
+    bytes
+}
+
+/// A file as it is written.
+fn written(path: &Path, write: impl Fn(&Path) -> genesis::Result<()>) -> Result<Vec<u8>> {
+    write(path)?;
+    Ok(fs::read(path)?)
+}
+
+fn images(folder: &Path) -> Result<Vec<Format>> {
+    let read = |path: &Path| Image::open(path).is_ok();
+    let png =
+        written(&folder.join("x.png"), |path| Image::new(3, 4, 5, vec![0.5; 60])?.save_png(path))?;
+    Ok(vec![
+        format("png", &png, mend_png, read),
+        format("png-palette", include_bytes!("../fixtures/read/palette.png"), mend_png, read),
+        format("png-damaged", &png, same, read),
+        format("jpeg", include_bytes!("../fixtures/read/baseline.jpg"), same, read),
+        format("jpeg-progressive", include_bytes!("../fixtures/read/progressive.jpg"), same, read),
+        format("jpeg-gray", include_bytes!("../fixtures/read/gray.jpg"), same, read),
+    ])
+}
+
+/// Labels, tables and texts to train on.
+fn data_sets() -> Vec<Format> {
+    let idx = vec![0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+    let read_labels = |path: &Path| read_idx(path).is_ok();
+    let read_table = |path: &Path| {
+        Csv::read(path, CsvOptions::default()).and_then(|csv| csv.to_tensor(&[0])).is_ok()
+    };
+    let read_tokens = |path: &Path| {
+        let shards = TokenShards::open(&[path], TokenWidth::U16).map(|s| s.read(1, 1 << 40));
+        TextFile::open(path).is_ok_and(|file| !file.bytes().is_empty()) && shards.is_ok()
+    };
+    vec![
+        format("idx", &idx, same, read_labels),
+        format("idx-gzip", &idx, gzip, read_labels),
+        format("idx-gzip-damaged", &gzip(idx.clone()), same, read_labels),
+        format("csv", b"a,b\n1,\"x, \"\"y\"\"\"\r\n2,3\n", same, read_table),
+        format("tokens", b"to be or not to be", same, read_tokens),
+        format("bible", &bible(), same, |path| bible_text(Some(path)).is_ok()),
+    ]
+}
+
+/// Tensors by number and by name.
+fn arrays(folder: &Path) -> Result<Vec<Format>> {
+    let x = Tensor::arange(0.0, 6.0, 1.0, Device::Cpu)?.reshape(&[2, 3])?;
+    let named = [("x".to_owned(), x.clone()), ("y".to_owned(), x.clone())].into();
+    let npy = written(&folder.join("x.npy"), |path| save_npy(path, &x))?;
+    let npz = written(&folder.join("x.npz"), |path| save_npz(path, &named))?;
+    let tensors = written(&folder.join("x.safetensors"), |path| save_safetensors(path, &named))?;
+    let dtypes = written(&folder.join("dtypes.safetensors"), save_dtypes)?;
+    let read_npz = |path: &Path| load_npz(path, Device::Cpu).is_ok();
+    Ok(vec![
+        format("npy", &npy, same, |path| load_npy(path, Device::Cpu).is_ok()),
+        format("npz", &npz, same, read_npz),
+        format("npz-deflated", include_bytes!("../fixtures/read/deflated.npz"), same, read_npz),
+        format("safetensors", &tensors, same, read_safetensors),
+        format("safetensors-dtypes", &dtypes, same, read_safetensors),
+    ])
+}
+
+fn compiler_files() -> Result<[Format; 2]> {
+    Ok([
+        format("tile-ir", tile_ir()?.as_bytes(), same, read_tile_ir),
+        format("tuned", TUNED, same, read_tuned),
+    ])
+}
+
+fn memory_snapshot(folder: &Path) -> Result<Format> {
+    let valid =
+        written(&folder.join("snapshot.json"), |path| genesis::memory::dump_snapshot(path))?;
+    let read = |path: &Path| SnapshotFile::read(path).is_ok_and(|file| !file.to_html().is_empty());
+    Ok(format("memory-snapshot", &valid, same, read))
 }
 
 /// A tensor of every dtype, one of no axes, one of nothing, and texts.

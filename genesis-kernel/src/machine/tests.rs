@@ -346,6 +346,100 @@ fn random_programs_read_back_and_have_no_race() {
     }
 }
 
+/// One producer warp group fills a ring of four stages; two consumer groups multiply, and store the result in panels.
+const WARP_SPECIALIZED_MATMUL: Expect = expect![[r#"
+    // setup
+    once {
+      prefetch.maps
+      init.mbarriers 229376 count 4 arrivals 1
+      init.mbarriers 229408 count 4 arrivals 2
+      fence.mbarriers
+    }
+    barrier
+    wait.grid
+    launch.dependents
+
+    // the producer
+    give.registers 24
+    exec 0                                  // program_id
+    exec 1                                  // num_programs
+    exec 2                                  // const
+    exec 3                                  // const
+    for 4 {
+      exec 5                                // mul
+      for 6 {
+        wait.empty 0
+        arm 0
+        exec 7                              // tma_load
+        exec 8                              // tma_load
+        advance 0
+        yield 9                             // yield
+      }
+      yield 10                              // yield
+    }
+    return 11                               // return
+    select 4 counts s64                     // for
+    select 6 counts s64                     // for
+
+    // consumers
+    take.registers 240
+    exec 0                                  // program_id
+    exec 1                                  // num_programs
+    exec 2                                  // const
+    exec 3                                  // const
+    exec 4                                  // const
+    exec 5                                  // broadcast
+    for 6 {
+      pragma.nounroll
+      exec 7                                // mul
+      for 8 {
+        pragma.nounroll
+        exec 9                              // tma_load
+        exec 10                             // tma_load
+        wait.full 0
+        mma 11 takes 0 into.next            // dot
+        release.held 0
+        hold.next 0
+        yield 12                            // yield
+      } left {
+        finish.mma 11                       // dot
+        release.held 0
+      }
+      rematerialize
+      exec 13                               // cast
+      wait.panels 1
+      barrier.warpgroup
+      store.panel 14.0 buffer 0             // tma_store
+      fence.async
+      barrier.warpgroup
+      send.panel 14.0 buffer 0              // tma_store
+      wait.panels 1
+      barrier.warpgroup
+      store.panel 14.1 buffer 1             // tma_store
+      fence.async
+      barrier.warpgroup
+      send.panel 14.1 buffer 1              // tma_store
+      wait.panels 1
+      barrier.warpgroup
+      store.panel 14.2 buffer 0             // tma_store
+      fence.async
+      barrier.warpgroup
+      send.panel 14.2 buffer 0              // tma_store
+      wait.panels 1
+      barrier.warpgroup
+      store.panel 14.3 buffer 1             // tma_store
+      fence.async
+      barrier.warpgroup
+      send.panel 14.3 buffer 1              // tma_store
+      yield 15                              // yield
+    }
+    wait.panels 0
+    return 16                               // return
+    select 6 counts s64                     // for
+    select 8 counts s64                     // for
+    select 13 cast pairs                    // cast
+"#]];
+
 #[test]
 fn a_producer_feeds_consumers_through_a_pipeline() {
     use crate::layout::warp_specialization::tests::{MATMUL, compiled};
@@ -355,97 +449,5 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
     let consumers = lower(&lir, &memory, &gpu, RunBy::Consumers).body;
     let printed = print(&consumers, &lir.func);
     assert_eq!(parse(&printed, &lir.func.walk()).unwrap(), consumers, "{printed}");
-    expect![[r#"
-        // setup
-        once {
-          prefetch.maps
-          init.mbarriers 229376 count 4 arrivals 1
-          init.mbarriers 229408 count 4 arrivals 2
-          fence.mbarriers
-        }
-        barrier
-        wait.grid
-        launch.dependents
-
-        // the producer
-        give.registers 24
-        exec 0                                  // program_id
-        exec 1                                  // num_programs
-        exec 2                                  // const
-        exec 3                                  // const
-        for 4 {
-          exec 5                                // mul
-          for 6 {
-            wait.empty 0
-            arm 0
-            exec 7                              // tma_load
-            exec 8                              // tma_load
-            advance 0
-            yield 9                             // yield
-          }
-          yield 10                              // yield
-        }
-        return 11                               // return
-        select 4 counts s64                     // for
-        select 6 counts s64                     // for
-
-        // consumers
-        take.registers 240
-        exec 0                                  // program_id
-        exec 1                                  // num_programs
-        exec 2                                  // const
-        exec 3                                  // const
-        exec 4                                  // const
-        exec 5                                  // broadcast
-        for 6 {
-          pragma.nounroll
-          exec 7                                // mul
-          for 8 {
-            pragma.nounroll
-            exec 9                              // tma_load
-            exec 10                             // tma_load
-            wait.full 0
-            mma 11 takes 0 into.next            // dot
-            release.held 0
-            hold.next 0
-            yield 12                            // yield
-          } left {
-            finish.mma 11                       // dot
-            release.held 0
-          }
-          rematerialize
-          exec 13                               // cast
-          wait.panels 1
-          barrier.warpgroup
-          store.panel 14.0 buffer 0             // tma_store
-          fence.async
-          barrier.warpgroup
-          send.panel 14.0 buffer 0              // tma_store
-          wait.panels 1
-          barrier.warpgroup
-          store.panel 14.1 buffer 1             // tma_store
-          fence.async
-          barrier.warpgroup
-          send.panel 14.1 buffer 1              // tma_store
-          wait.panels 1
-          barrier.warpgroup
-          store.panel 14.2 buffer 0             // tma_store
-          fence.async
-          barrier.warpgroup
-          send.panel 14.2 buffer 0              // tma_store
-          wait.panels 1
-          barrier.warpgroup
-          store.panel 14.3 buffer 1             // tma_store
-          fence.async
-          barrier.warpgroup
-          send.panel 14.3 buffer 1              // tma_store
-          yield 15                              // yield
-        }
-        wait.panels 0
-        return 16                               // return
-        select 6 counts s64                     // for
-        select 8 counts s64                     // for
-        select 13 cast pairs                    // cast
-    "#]]
-    .assert_eq(&text(&lir, &gpu));
+    WARP_SPECIALIZED_MATMUL.assert_eq(&text(&lir, &gpu));
 }

@@ -71,7 +71,8 @@ pub(super) fn data(rows: &mut Vec<Row>) {
     samplers(rows);
     pictures(rows);
     sets(rows);
-    files(rows);
+    tensor_files(rows);
+    model_files(rows);
 }
 
 fn samplers(rows: &mut Vec<Row>) {
@@ -214,7 +215,13 @@ fn named(g: &mut Gen) -> BTreeMap<String, Tensor> {
     (0..g.below(4)).map(|_| (g.one(&names).to_owned(), g.tensor())).collect()
 }
 
-fn files(rows: &mut Vec<Row>) {
+/// The tensors that were read, without their names.
+fn tensors(read: Result<BTreeMap<String, Tensor>>) -> Result<Vec<Tensor>> {
+    Ok(read?.into_values().collect())
+}
+
+/// Tensors in files, written and read again.
+fn tensor_files(rows: &mut Vec<Row>) {
     let mut row = |name, call| rows.push(Row::new(name, call));
     row("save_npy", |g| {
         let path = path("x.npy");
@@ -224,13 +231,35 @@ fn files(rows: &mut Vec<Row>) {
     row("save_npz", |g| {
         let path = path("x.npz");
         io::save_npz(&path, &named(g))?;
-        done(io::load_npz(&path, g.at()).map(|all| all.into_values().collect::<Vec<_>>()))
+        done(tensors(io::load_npz(&path, g.at())))
     });
     row("save_safetensors", |g| {
         let path = path("x.safetensors");
         io::save_safetensors(&path, &named(g))?;
-        done(io::load_safetensors(&path, g.at()).map(|all| all.into_values().collect::<Vec<_>>()))
+        done(tensors(io::load_safetensors(&path, g.at())))
     });
+    row("ReadLimits", |g| {
+        let (path, limits): (_, ReadLimits) = (path("x.npz"), g.v());
+        io::save_npz(&path, &named(g))?;
+        let _ = (Image::open_with(&path, &limits), read_idx_with(&path, &limits));
+        done(tensors(io::load_npz_with(&path, g.at(), &limits)))
+    });
+    row("save_safetensors_with", |g| {
+        let path = path("x.safetensors");
+        let names = ["", "a", "\u{1F600}", "__metadata__", "\0"];
+        let metadata =
+            (0..g.below(3)).map(|_| (g.one(&names).to_owned(), g.one(&names).to_owned()));
+        let metadata = metadata.collect();
+        io::save_safetensors_with(&path, &named(g), &metadata)?;
+        let file = io::SafeTensorsFile::open(&path)?;
+        assert_eq!(file.metadata(), &metadata);
+        done(file.tensor(g.one(&names), g.at()))
+    });
+}
+
+/// Models and checkpoints in files, written and read again.
+fn model_files(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("write_gguf", |g| {
         let path = path("x.gguf");
         let types: Vec<GgmlType> = GgmlType::all().collect();
@@ -247,26 +276,6 @@ fn files(rows: &mut Vec<Row>) {
         io::write_gguf(&path, &[("key".to_owned(), field)], &[entry], |_| Ok(values.clone()))?;
         let read = GgufFile::open(&path)?.dequantized("w")?;
         done(Tensor::from_slice_on(&read, &[read.len()], Device::Cpu))
-    });
-    row("ReadLimits", |g| {
-        let (path, limits): (_, ReadLimits) = (path("x.npz"), g.v());
-        io::save_npz(&path, &named(g))?;
-        let _ = (Image::open_with(&path, &limits), read_idx_with(&path, &limits));
-        done(
-            io::load_npz_with(&path, g.at(), &limits)
-                .map(|all| all.into_values().collect::<Vec<_>>()),
-        )
-    });
-    row("save_safetensors_with", |g| {
-        let path = path("x.safetensors");
-        let names = ["", "a", "\u{1F600}", "__metadata__", "\0"];
-        let metadata =
-            (0..g.below(3)).map(|_| (g.one(&names).to_owned(), g.one(&names).to_owned()));
-        let metadata = metadata.collect();
-        io::save_safetensors_with(&path, &named(g), &metadata)?;
-        let file = io::SafeTensorsFile::open(&path)?;
-        assert_eq!(file.metadata(), &metadata);
-        done(file.tensor(g.one(&names), g.at()))
     });
     row("Checkpoint", |g| {
         let whole = Checkpoint {

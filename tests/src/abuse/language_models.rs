@@ -17,6 +17,13 @@ use super::generate::Gen;
 pub(super) fn language_models(rows: &mut Vec<Row>) {
     caches(rows);
     low_rank(rows);
+    layers(rows);
+    quantized_layers(rows);
+    sampling(rows);
+}
+
+/// Gates, rotations, norms of sums, and products by rows.
+fn layers(rows: &mut Vec<Row>) {
     let mut row = |name, call| rows.push(Row::new(name, call));
     row("gated", |g| {
         let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
@@ -42,6 +49,11 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let [x, weight, bias] = [(); 3].map(|()| g.tensor());
         done(x.linear_rows(&weight, g.v::<bool>().then_some(&bias)))
     });
+}
+
+/// Products with weights of few bits.
+fn quantized_layers(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("quantized_linear", |g| {
         let weight = quantized(g)?;
         let bias = g.tensor();
@@ -56,6 +68,21 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let _ = weight.shape();
         done(weight.product(&g.tensor(), g.v::<bool>().then_some(&bias)))
     });
+    row("QuantizedLinear", |g| {
+        let bytes: Vec<u8> = (0..g.below(4) * 18).map(|_| g.below(256) as u8).collect();
+        let ty = g.one(&[BlockType::Q4_0, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K]);
+        let layer = QuantizedLinear::from_ggml(&bytes, ty, [g.v(), g.v()], Device::Cpu)?;
+        done(layer.forward(&g.tensor()))
+    });
+    row("QuantizedEmbedding", |g| {
+        let layer = QuantizedEmbedding { weight: quantized(g)?, dtype: g.v() };
+        done(layer.forward(&g.tensor()))
+    });
+}
+
+/// Tokens drawn from logits.
+fn sampling(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("sample_tokens", |g| {
         let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());
         let [prompt, output] = [(); 2].map(|()| g.tensor());
@@ -76,16 +103,6 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
             penalties: g.v::<bool>().then_some(penalties),
         };
         done(x.sample_tokens(&settings))
-    });
-    row("QuantizedLinear", |g| {
-        let bytes: Vec<u8> = (0..g.below(4) * 18).map(|_| g.below(256) as u8).collect();
-        let ty = g.one(&[BlockType::Q4_0, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K]);
-        let layer = QuantizedLinear::from_ggml(&bytes, ty, [g.v(), g.v()], Device::Cpu)?;
-        done(layer.forward(&g.tensor()))
-    });
-    row("QuantizedEmbedding", |g| {
-        let layer = QuantizedEmbedding { weight: quantized(g)?, dtype: g.v() };
-        done(layer.forward(&g.tensor()))
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -61,6 +62,16 @@ struct Worker {
     used: Duration,
 }
 
+/// What a look at a worker tells.
+enum Status {
+    /// All of its numbers are done.
+    Done,
+    /// It is at this number.
+    At(u64),
+    /// It died or hangs at its number, and how.
+    Failed(String),
+}
+
 impl Worker {
     fn start(
         plan: &Plan,
@@ -113,6 +124,47 @@ impl Worker {
                 || waited > patience * WAITS)
     }
 
+    fn status(&mut self, patience: Duration) -> Result<Status> {
+        let ended = self.child.try_wait()?;
+        Ok(match (ended, self.state()?) {
+            (_, None) => Status::Done,
+            (Some(status), Some(_)) => {
+                let line = last_line(&self.folder);
+                Status::Failed(format!("the process dies: {status}; {line}"))
+            }
+            (None, Some(_)) if self.hangs(patience) => {
+                Status::Failed(format!("hangs for {patience:?}"))
+            }
+            (None, Some(at)) => Status::At(at),
+        })
+    }
+
+    /// The worker that goes on: itself, or another behind the number at which it failed. Where none does, the number
+    /// before which all of its numbers are done.
+    fn go_on(
+        mut self,
+        plan: &Plan,
+        kind: &'static str,
+        is_late: bool,
+        failures: &mut Vec<String>,
+    ) -> Result<ControlFlow<u64, Worker>> {
+        let next = match self.status(plan.patience)? {
+            Status::Done => self.end,
+            Status::At(_) if !is_late => return Ok(ControlFlow::Continue(self)),
+            Status::At(at) => at,
+            Status::Failed(problem) => {
+                failures.push(format!("{kind}={} {problem}", self.next));
+                self.next + self.step
+            }
+        };
+        self.stop();
+        if is_late || next >= self.end {
+            return Ok(ControlFlow::Break(next));
+        }
+        let numbers = [next, self.end, self.step];
+        Worker::start(plan, kind, numbers, &self.folder).map(ControlFlow::Continue)
+    }
+
     fn stop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -137,6 +189,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
+/// Makes calls or reads files, until all are done or it is late.
 fn phase(
     plan: &Plan,
     kind: &'static str,
@@ -148,64 +201,37 @@ fn phase(
     let cores = thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let step = plan.jobs.unwrap_or(cores).clamp(1, count);
     let (first, end) = (plan.from, plan.from + count);
-    let mut workers = (0..step)
-        .map(|w| {
-            Worker::start(plan, kind, [first + w, end, step], &temporary.path().join(w.to_string()))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let start = |w: u64| {
+        let folder = temporary.path().join(w.to_string());
+        Worker::start(plan, kind, [first + w, end, step], &folder)
+    };
+    let mut workers = (0..step).map(start).collect::<Result<Vec<_>>>()?;
     let folders: Vec<PathBuf> = workers.iter().map(|worker| worker.folder.clone()).collect();
     let mut done = 0;
     while !workers.is_empty() {
         thread::sleep(Duration::from_millis(50));
         let is_late = Instant::now() > deadline;
-        for mut worker in std::mem::take(&mut workers) {
-            let ended = worker.child.try_wait()?;
-            let at = worker.state()?;
-            let problem = match (ended, at) {
-                (_, None) => {
-                    worker.stop();
-                    done += (worker.end - first) / step;
-                    continue;
-                }
-                (Some(status), Some(_)) => {
-                    format!("the process dies: {status}; {}", last_line(&worker.folder))
-                }
-                (None, Some(_)) if worker.hangs(plan.patience) => {
-                    format!("hangs for {:?}", plan.patience)
-                }
-                (None, Some(at)) => {
-                    if is_late {
-                        worker.stop();
-                        done += (at - first) / step;
-                    } else {
-                        workers.push(worker);
-                    }
-                    continue;
-                }
-            };
-            worker.stop();
-            report.failures.push(format!("{kind}={} {problem}", worker.next));
-            let next = worker.next + worker.step;
-            if next < worker.end && !is_late {
-                workers.push(Worker::start(
-                    plan,
-                    kind,
-                    [next, worker.end, worker.step],
-                    &worker.folder,
-                )?);
-            } else {
-                done += (next - first) / step;
+        for worker in std::mem::take(&mut workers) {
+            match worker.go_on(plan, kind, is_late, &mut report.failures)? {
+                ControlFlow::Continue(worker) => workers.push(worker),
+                ControlFlow::Break(next) => done += (next - first) / step,
             }
         }
     }
     for folder in folders {
-        let out = fs::read_to_string(folder.join("out"))?;
-        let lines = out.lines().map(str::to_owned);
-        let (most, failures): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with(MOST));
-        report.most.extend(most);
-        report.failures.extend(failures);
+        gather(&folder, report)?;
     }
     report.done.insert(kind, done.min(count));
+    Ok(())
+}
+
+/// Adds what the workers of a folder printed.
+fn gather(folder: &Path, report: &mut Report) -> Result<()> {
+    let out = fs::read_to_string(folder.join("out"))?;
+    let lines = out.lines().map(str::to_owned);
+    let (most, failures): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with(MOST));
+    report.most.extend(most);
+    report.failures.extend(failures);
     Ok(())
 }
 

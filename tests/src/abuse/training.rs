@@ -159,6 +159,8 @@ fn steps<R: Rule + Value>(g: &mut Gen) -> Result<Vec<Tensor>> {
 pub(super) fn training(rows: &mut Vec<Row>) {
     optimizers(rows);
     gradients(rows);
+    checkpoints(rows);
+    modes(rows);
     others(rows);
 }
 
@@ -251,6 +253,7 @@ fn is_long(g: &Gen) -> bool {
     g.joint_elements() > 1500
 }
 
+/// Backward passes, hooks and checks of them.
 fn gradients(rows: &mut Vec<Row>) {
     let mut row = |name, call| rows.push(Row::new(name, call));
     row("autograd::grad", |g| {
@@ -287,12 +290,6 @@ fn gradients(rows: &mut Vec<Row>) {
         x.mul(&x)?.sum()?.backward()?;
         done(Ok(x.grad()))
     });
-    row("checkpoint", |g| {
-        let (kind, [x, y]) = (g.below(5), [g.tensor(), g.tensor()]);
-        let out = checkpoint(formula(kind), &[&x, &y])?;
-        out.sum()?.backward()?;
-        done(Ok(out))
-    });
     row("gradcheck", |g| {
         let (f, [x, y]) = (formula(g.below(5)), [g.tensor(), g.tensor()]);
         if is_long(g) {
@@ -306,6 +303,17 @@ fn gradients(rows: &mut Vec<Row>) {
             return Ok(Vec::new());
         }
         done(gradgradcheck(move |x| Ok(vec![f(x)?]), &[&x, &y], g.v()))
+    });
+}
+
+/// Results that are computed again, or kept elsewhere, for the backward pass.
+fn checkpoints(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row::new(name, call));
+    row("checkpoint", |g| {
+        let (kind, [x, y]) = (g.below(5), [g.tensor(), g.tensor()]);
+        let out = checkpoint(formula(kind), &[&x, &y])?;
+        out.sum()?.backward()?;
+        done(Ok(out))
     });
     row("checkpoint_many", |g| {
         let (f, x) = (formula(g.below(5)), g.list::<Tensor>());
@@ -328,6 +336,11 @@ fn gradients(rows: &mut Vec<Row>) {
         out.iter().try_for_each(|y| y.sum()?.backward())?;
         done(Ok(out))
     });
+}
+
+/// Functions run under modes and in other dtypes, fused, and replayed.
+fn modes(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("modes", |g| {
         let (f, x) = (formula(g.below(5)), [g.tensor(), g.tensor()]);
         let run = || f(&x).and_then(|y| y.sum()?.backward());

@@ -158,77 +158,75 @@ fn layer_norm() {
     );
 }
 
+/// Persistent programs: each takes tiles in grouped order, and loops over K in each.
+const MATMUL: Expect = expect![[r#"
+    kernel matmul(%a: view<bf16,2> readonly, %b: view<bf16,2> readonly, %c: view<bf16,2> exclusive) {
+      %0 = view_dim 0 %a : i64
+      %1 = view_dim 1 %b : i64
+      %2 = view_dim 1 %a : i64
+      %3 = const 128 : i64
+      %4 = const 1 : i64
+      %5 = sub %3, %4 : i64
+      %6 = add %0, %5 : i64
+      %7 = div %6, %3 : i64
+      %8 = const 64 : i64
+      %9 = const 1 : i64
+      %10 = sub %8, %9 : i64
+      %11 = add %1, %10 : i64
+      %12 = div %11, %8 : i64
+      %13 = mul %7, %12 : i64
+      %14 = program_id 0 : i64
+      %15 = num_programs 0 : i64
+      for %16 = %14 to %13 step %15 {
+        %17 = const 128 : i64
+        %18 = const 1 : i64
+        %19 = sub %17, %18 : i64
+        %20 = add %0, %19 : i64
+        %21 = div %20, %17 : i64
+        %22 = const 64 : i64
+        %23 = const 1 : i64
+        %24 = sub %22, %23 : i64
+        %25 = add %1, %24 : i64
+        %26 = div %25, %22 : i64
+        %27 = const 8 : i64
+        %28 = mul %27, %26 : i64
+        %29 = div %16, %28 : i64
+        %30 = mul %29, %27 : i64
+        %31 = sub %21, %30 : i64
+        %32 = min %31, %27 : i64
+        %33 = rem %16, %28 : i64
+        %34 = rem %33, %32 : i64
+        %35 = add %30, %34 : i64
+        %36 = div %33, %32 : i64
+        %37 = const 0.0 : f32
+        %38 = broadcast %37 : f32[128x64]
+        %39 = const 0 : i64
+        %40 = const 32 : i64
+        %41 = for %42 = %39 to %2 step %40 carry (%43 = %38) {
+          %44 = const 128 : i64
+          %45 = mul %35, %44 : i64
+          %46 = view_load %a, %45, %42 : bf16[128x32]
+          %47 = const 64 : i64
+          %48 = mul %36, %47 : i64
+          %49 = view_load %b, %42, %48 : bf16[32x64]
+          %50 = dot ieee %46, %49, %43 : f32[128x64]
+          yield %50
+        } : f32[128x64]
+        %51 = const 128 : i64
+        %52 = mul %35, %51 : i64
+        %53 = const 64 : i64
+        %54 = mul %36, %53 : i64
+        %55 = cast %41 : bf16[128x64]
+        view_store %c, %55, %52, %54
+        yield
+      }
+      return
+    }
+"#]];
+
 #[test]
 fn matmul() {
-    check(
-        &eight::matmul::KERNEL,
-        &[DType::BF16],
-        &[128, 64, 32],
-        expect![[r#"
-        kernel matmul(%a: view<bf16,2> readonly, %b: view<bf16,2> readonly, %c: view<bf16,2> exclusive) {
-          %0 = view_dim 0 %a : i64
-          %1 = view_dim 1 %b : i64
-          %2 = view_dim 1 %a : i64
-          %3 = const 128 : i64
-          %4 = const 1 : i64
-          %5 = sub %3, %4 : i64
-          %6 = add %0, %5 : i64
-          %7 = div %6, %3 : i64
-          %8 = const 64 : i64
-          %9 = const 1 : i64
-          %10 = sub %8, %9 : i64
-          %11 = add %1, %10 : i64
-          %12 = div %11, %8 : i64
-          %13 = mul %7, %12 : i64
-          %14 = program_id 0 : i64
-          %15 = num_programs 0 : i64
-          for %16 = %14 to %13 step %15 {
-            %17 = const 128 : i64
-            %18 = const 1 : i64
-            %19 = sub %17, %18 : i64
-            %20 = add %0, %19 : i64
-            %21 = div %20, %17 : i64
-            %22 = const 64 : i64
-            %23 = const 1 : i64
-            %24 = sub %22, %23 : i64
-            %25 = add %1, %24 : i64
-            %26 = div %25, %22 : i64
-            %27 = const 8 : i64
-            %28 = mul %27, %26 : i64
-            %29 = div %16, %28 : i64
-            %30 = mul %29, %27 : i64
-            %31 = sub %21, %30 : i64
-            %32 = min %31, %27 : i64
-            %33 = rem %16, %28 : i64
-            %34 = rem %33, %32 : i64
-            %35 = add %30, %34 : i64
-            %36 = div %33, %32 : i64
-            %37 = const 0.0 : f32
-            %38 = broadcast %37 : f32[128x64]
-            %39 = const 0 : i64
-            %40 = const 32 : i64
-            %41 = for %42 = %39 to %2 step %40 carry (%43 = %38) {
-              %44 = const 128 : i64
-              %45 = mul %35, %44 : i64
-              %46 = view_load %a, %45, %42 : bf16[128x32]
-              %47 = const 64 : i64
-              %48 = mul %36, %47 : i64
-              %49 = view_load %b, %42, %48 : bf16[32x64]
-              %50 = dot ieee %46, %49, %43 : f32[128x64]
-              yield %50
-            } : f32[128x64]
-            %51 = const 128 : i64
-            %52 = mul %35, %51 : i64
-            %53 = const 64 : i64
-            %54 = mul %36, %53 : i64
-            %55 = cast %41 : bf16[128x64]
-            view_store %c, %55, %52, %54
-            yield
-          }
-          return
-        }
-    "#]],
-    );
+    check(&eight::matmul::KERNEL, &[DType::BF16], &[128, 64, 32], MATMUL);
 }
 
 #[test]
@@ -306,91 +304,89 @@ fn histogram() {
     );
 }
 
+/// Online softmax: the sum, the result and the maximum of a row are carried over blocks of keys.
+const ATTENTION: Expect = expect![[r#"
+    kernel attention(%q: view<bf16,3> readonly, %k: view<bf16,3> readonly, %v: view<bf16,3> readonly, %o: view<bf16,3> exclusive, %lse: view<f32,2> exclusive, %scale: f32) {
+      %0 = program_id 1 : i64
+      %1 = program_id 0 : i64
+      %2 = const 64 : i64
+      %3 = mul %1, %2 : i64
+      %4 = const 0 : i64
+      %5 = view_load %q, %0, %3, %4 : bf16[1x64x128]
+      %6 = reshape %5 : bf16[64x128]
+      %7 = const 0.0 : f32
+      %8 = broadcast %7 : f32[64x128]
+      %9 = const -inf : f32
+      %10 = broadcast %9 : f32[64]
+      %11 = const 0.0 : f32
+      %12 = broadcast %11 : f32[64]
+      %13 = const 64 : i64
+      %14 = add %3, %13 : i64
+      %15 = const 0 : i64
+      %16 = const 32 : i64
+      %17, %18, %19 = for %20 = %15 to %14 step %16 carry (%21 = %12, %22 = %8, %23 = %10) {
+        %24 = const 0 : i64
+        %25 = view_load %k, %0, %20, %24 : bf16[1x32x128]
+        %26 = reshape %25 : bf16[32x128]
+        %27 = transpose [1, 0] %26 : bf16[128x32]
+        %28 = const 0.0 : f32
+        %29 = broadcast %28 : f32[64x32]
+        %30 = dot ieee %6, %27, %29 : f32[64x32]
+        %31 = broadcast %scale : f32[64x32]
+        %32 = mul %30, %31 : f32[64x32]
+        %33 = iota : i64[64]
+        %34 = broadcast %3 : i64[64]
+        %35 = add %34, %33 : i64[64]
+        %36 = expand_dims 1 %35 : i64[64x1]
+        %37 = iota : i64[32]
+        %38 = broadcast %20 : i64[32]
+        %39 = add %38, %37 : i64[32]
+        %40 = expand_dims 0 %39 : i64[1x32]
+        %41 = broadcast %36 : i64[64x32]
+        %42 = broadcast %40 : i64[64x32]
+        %43 = cmp ge %41, %42 : bool[64x32]
+        %44 = const -inf : f32
+        %45 = broadcast %44 : f32[64x32]
+        %46 = select %43, %32, %45 : f32[64x32]
+        %47 = reduce max 1 %46 : f32[64]
+        %48 = max %23, %47 : f32[64]
+        %49 = expand_dims 1 %48 : f32[64x1]
+        %50 = broadcast %49 : f32[64x32]
+        %51 = sub %46, %50 : f32[64x32]
+        %52 = exp %51 : f32[64x32]
+        %53 = sub %23, %48 : f32[64]
+        %54 = exp %53 : f32[64]
+        %55 = mul %21, %54 : f32[64]
+        %56 = reduce add 1 %52 : f32[64]
+        %57 = add %55, %56 : f32[64]
+        %58 = cast %52 : bf16[64x32]
+        %59 = const 0 : i64
+        %60 = view_load %v, %0, %20, %59 : bf16[1x32x128]
+        %61 = reshape %60 : bf16[32x128]
+        %62 = expand_dims 1 %54 : f32[64x1]
+        %63 = broadcast %62 : f32[64x128]
+        %64 = mul %22, %63 : f32[64x128]
+        %65 = dot ieee %58, %61, %64 : f32[64x128]
+        yield %57, %65, %48
+      } : f32[64], f32[64x128], f32[64]
+      %66 = expand_dims 1 %17 : f32[64x1]
+      %67 = broadcast %66 : f32[64x128]
+      %68 = div %18, %67 : f32[64x128]
+      %69 = cast %68 : bf16[64x128]
+      %70 = expand_dims 0 %69 : bf16[1x64x128]
+      %71 = const 0 : i64
+      view_store %o, %70, %0, %3, %71
+      %72 = log %17 : f32[64]
+      %73 = add %19, %72 : f32[64]
+      %74 = expand_dims 0 %73 : f32[1x64]
+      view_store %lse, %74, %0, %3
+      return
+    }
+"#]];
+
 #[test]
 fn attention() {
-    check(
-        &eight::attention::KERNEL,
-        &[DType::BF16],
-        &[64, 32, 128],
-        expect![[r#"
-        kernel attention(%q: view<bf16,3> readonly, %k: view<bf16,3> readonly, %v: view<bf16,3> readonly, %o: view<bf16,3> exclusive, %lse: view<f32,2> exclusive, %scale: f32) {
-          %0 = program_id 1 : i64
-          %1 = program_id 0 : i64
-          %2 = const 64 : i64
-          %3 = mul %1, %2 : i64
-          %4 = const 0 : i64
-          %5 = view_load %q, %0, %3, %4 : bf16[1x64x128]
-          %6 = reshape %5 : bf16[64x128]
-          %7 = const 0.0 : f32
-          %8 = broadcast %7 : f32[64x128]
-          %9 = const -inf : f32
-          %10 = broadcast %9 : f32[64]
-          %11 = const 0.0 : f32
-          %12 = broadcast %11 : f32[64]
-          %13 = const 64 : i64
-          %14 = add %3, %13 : i64
-          %15 = const 0 : i64
-          %16 = const 32 : i64
-          %17, %18, %19 = for %20 = %15 to %14 step %16 carry (%21 = %12, %22 = %8, %23 = %10) {
-            %24 = const 0 : i64
-            %25 = view_load %k, %0, %20, %24 : bf16[1x32x128]
-            %26 = reshape %25 : bf16[32x128]
-            %27 = transpose [1, 0] %26 : bf16[128x32]
-            %28 = const 0.0 : f32
-            %29 = broadcast %28 : f32[64x32]
-            %30 = dot ieee %6, %27, %29 : f32[64x32]
-            %31 = broadcast %scale : f32[64x32]
-            %32 = mul %30, %31 : f32[64x32]
-            %33 = iota : i64[64]
-            %34 = broadcast %3 : i64[64]
-            %35 = add %34, %33 : i64[64]
-            %36 = expand_dims 1 %35 : i64[64x1]
-            %37 = iota : i64[32]
-            %38 = broadcast %20 : i64[32]
-            %39 = add %38, %37 : i64[32]
-            %40 = expand_dims 0 %39 : i64[1x32]
-            %41 = broadcast %36 : i64[64x32]
-            %42 = broadcast %40 : i64[64x32]
-            %43 = cmp ge %41, %42 : bool[64x32]
-            %44 = const -inf : f32
-            %45 = broadcast %44 : f32[64x32]
-            %46 = select %43, %32, %45 : f32[64x32]
-            %47 = reduce max 1 %46 : f32[64]
-            %48 = max %23, %47 : f32[64]
-            %49 = expand_dims 1 %48 : f32[64x1]
-            %50 = broadcast %49 : f32[64x32]
-            %51 = sub %46, %50 : f32[64x32]
-            %52 = exp %51 : f32[64x32]
-            %53 = sub %23, %48 : f32[64]
-            %54 = exp %53 : f32[64]
-            %55 = mul %21, %54 : f32[64]
-            %56 = reduce add 1 %52 : f32[64]
-            %57 = add %55, %56 : f32[64]
-            %58 = cast %52 : bf16[64x32]
-            %59 = const 0 : i64
-            %60 = view_load %v, %0, %20, %59 : bf16[1x32x128]
-            %61 = reshape %60 : bf16[32x128]
-            %62 = expand_dims 1 %54 : f32[64x1]
-            %63 = broadcast %62 : f32[64x128]
-            %64 = mul %22, %63 : f32[64x128]
-            %65 = dot ieee %58, %61, %64 : f32[64x128]
-            yield %57, %65, %48
-          } : f32[64], f32[64x128], f32[64]
-          %66 = expand_dims 1 %17 : f32[64x1]
-          %67 = broadcast %66 : f32[64x128]
-          %68 = div %18, %67 : f32[64x128]
-          %69 = cast %68 : bf16[64x128]
-          %70 = expand_dims 0 %69 : bf16[1x64x128]
-          %71 = const 0 : i64
-          view_store %o, %70, %0, %3, %71
-          %72 = log %17 : f32[64]
-          %73 = add %19, %72 : f32[64]
-          %74 = expand_dims 0 %73 : f32[1x64]
-          view_store %lse, %74, %0, %3
-          return
-        }
-    "#]],
-    );
+    check(&eight::attention::KERNEL, &[DType::BF16], &[64, 32, 128], ATTENTION);
 }
 
 #[test]
