@@ -207,6 +207,19 @@ fn kernels_are_told_from_functions_of_the_host() {
 }
 
 #[test]
+fn a_dtype_stands_in_as_many_files_as_contributing_says() {
+    let (tests, guide) = (test_modules(), fs::read_to_string(root().join("CONTRIBUTING.md")));
+    let names_it = |(name, text): &(String, String)| {
+        let lines = lines_outside_tests(text).into_iter();
+        !is_test(name, &tests) && lines.map(|(_, line)| line).any(|line| line.contains("F8E5M2"))
+    };
+    let found: Vec<String> = sources().into_iter().filter(names_it).map(|(name, _)| name).collect();
+    let said = format!("`F8E5M2` is named in {} files", found.len());
+    let guide = guide.expect("a guide");
+    assert!(guide.contains(&said), "CONTRIBUTING.md does not say: {said}:\n{}", found.join("\n"));
+}
+
+#[test]
 fn nothing_is_unwrapped_outside_tests() {
     let (tests, mut found) = (test_modules(), Vec::new());
     for (name, text) in sources().into_iter().filter(|(name, _)| !is_test(name, &tests)) {
