@@ -45,24 +45,6 @@ fn registers_by_element(layout: &LinearLayout) -> BTreeMap<[u32; 2], u32> {
     (0..layout.num_regs()).map(|reg| (element(reg), reg)).collect()
 }
 
-/// The elements of a product in the order in which multiply-adds read the banks of the register file best: of a row
-/// the even columns, then the odd ones, and backward in every second row, so that each has an operand that the
-/// last one read too, and the other two of different banks.
-fn by_banks(elements: &BTreeMap<[u32; 2], u32>) -> Vec<([u32; 2], u32)> {
-    let mut rows: BTreeMap<u32, Vec<([u32; 2], u32)>> = BTreeMap::new();
-    for (&[row, column], &reg) in elements {
-        rows.entry(row).or_default().push(([row, column], reg));
-    }
-    let order = |(i, mut row): (usize, Vec<([u32; 2], u32)>)| {
-        row.sort_by_key(|([_, column], _)| (column % 2, *column));
-        if i % 2 == 1 {
-            row.reverse();
-        }
-        row
-    };
-    rows.into_values().enumerate().flat_map(order).collect()
-}
-
 impl<'a> Fragment<'a> {
     fn new(
         operand: &'a RegisterOperand,
@@ -165,10 +147,10 @@ impl<'a> Lowering<'a> {
         let data = self.func.op(op);
         let [from_a, from_b, to] = [0, 1, 2].map(|i| self.dtype(data.operands[i]));
         let layout = self.layout(data.results[0])?;
-        let elements = by_banks(&registers_by_element(layout));
+        let elements = registers_by_element(layout);
         let depth = self.func.tile(data.operands[0]).shape.extent(1) as u32;
         for k in 0..depth {
-            for &([row, column], reg) in &elements {
+            for (&[row, column], &reg) in &elements {
                 let left = cast(e, Machine::Nvptx, a.get(self, row, k)?, from_a, to);
                 let right = cast(e, Machine::Nvptx, b.get(self, k, column)?, from_b, to);
                 let reg = reg as usize;
