@@ -17,7 +17,7 @@
 //!
 //! ```text
 //!                                       as they lie   copied
-//! 4096, a or both along K               3.01 ms       2.87
+//! 4096, a or both along K               3.01 ms       2.87 to 2.90
 //! 4095, a along K; both along K         3.33; 3.54    2.93
 //! 4096, along M and N already           2.77
 //! ```
