@@ -96,9 +96,9 @@ pub fn conv_by_one<
     }
 }
 
-/// The gradient of the weights of [`mod@conv_by_one`], in parts, each of its own share of the batch:
+/// The gradient of the weights of [`mod@conv_by_one`], in parts, each of its own share of the positions:
 /// `dy: [N, D', H', W', O]`, `x: [N, D, H, W, C]`, `parts: [parts * kernel, O, C]`. A step takes `BH` rows of `BW`
-/// positions of `IMAGES` images, `BP` in all; a share is a multiple of `IMAGES`.
+/// positions of `IMAGES` images, `BP` in all; a share is so many steps.
 #[kernel]
 pub fn conv_by_one_weight<
     T: Float,
@@ -133,12 +133,11 @@ pub fn conv_by_one_weight<
         let (part, a, k, l) = along(which, taps_depth, taps_down, taps_across);
         let (z, row, column) =
             (first_depth + a * by_depth, first_down + k * by_down, first_across + l * by_across);
-        let first = part * share;
-        let images = cdiv(minimum(share, dy.dim(0) - first), IMAGES);
+        let end = minimum((part + 1) * share, cdiv(dy.dim(0), IMAGES) * deep * down * across);
         let mut acc = zeros::<A, BM, BN>();
-        for step in range(0, images * deep * down * across, 1) {
+        for step in range(part * share, end, 1) {
             let (n, d, i, j) = along(step, deep, down, across);
-            let (n, i, j) = (first + n * IMAGES, i * BH, j * BW);
+            let (n, i, j) = (n * IMAGES, i * BH, j * BW);
             let u = dy.load::<IMAGES, 1, BH, BW, BM>([n, d, i, j, o]).reshape::<BP, BM>();
             let (d, i, j) = (d + z, i + row, j + column);
             let v = x.load::<IMAGES, 1, BH, BW, BN>([n, d, i, j, c]).reshape::<BP, BN>();

@@ -1,9 +1,9 @@
 //! Convolutions of groups of few channels, of which depthwise ones have one: stencils.
 //!
 //! No product of matrices is in them: each sum is over the taps of one or a few channels. A program has a
-//! block of rows and columns of one channel, whose coordinates are sums of what the block and what the tap
-//! give, row by row and column by column; the taps of a line are unrolled, so that all its loads are under way
-//! together and find in the first cache what the tap before brought there.
+//! block of rows and columns of one channel, or of several of a group, which see the same. Its coordinates are sums of
+//! what the block and what the tap give, row by row and column by column; the taps of a line are unrolled, so that all
+//! its loads are under way together and find in the first cache what the tap before brought there.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -17,7 +17,14 @@ pub static KERNELS: &[&KernelDef] = &[&conv_few::KERNEL, &conv_few_weight::KERNE
 /// `bias: [groups * made]`, or empty where there is none, `y: [N, groups * made, D', H', W']`, all of any strides.
 /// What each of the numbers says stands in [`mod@crate::conv_gathered`]; `taps_across` is a multiple of `LINE`.
 #[kernel]
-pub unsafe fn conv_few<T: Float, A: Float, const BH: usize, const BW: usize, const LINE: usize>(
+pub unsafe fn conv_few<
+    T: Float,
+    A: Float,
+    const CHANNELS: usize,
+    const BH: usize,
+    const BW: usize,
+    const LINE: usize,
+>(
     weight: View<T, 4>,
     x: View<T, 5>,
     bias: View<T, 1>,
@@ -42,19 +49,24 @@ pub unsafe fn conv_few<T: Float, A: Float, const BH: usize, const BW: usize, con
     let (made, summed) = (weight.dim(1), weight.dim(2));
     let (rows, columns) = (cdiv(y.dim(3), BH), cdiv(y.dim(4), BW));
     let (plane, d, i, j) = along(program_id(0), y.dim(2), rows, columns);
-    let (n, group, own, _) = along(plane, y.dim(1).to::<u32>().to::<i64>() / made, made, 1);
+    let groups = y.dim(1).to::<u32>().to::<i64>() / made;
+    let (n, group, own, _) = along(plane, groups, cdiv(made, CHANNELS), 1);
+    let own = own * CHANNELS;
     let out = group * made + own;
+    // Behind the last channel of a group are those of the next.
+    let is_own = own + arange::<CHANNELS>() < made;
     let (i, j) = (i * BH, j * BW);
     let row =
         (i + arange::<BH>()).to::<i32>().col() * moves_down.to::<i32>() + first_down.to::<i32>();
     let column = (j + arange::<BW>()).to::<i32>().row() * moves_across.to::<i32>()
         + first_across.to::<i32>();
     let z = d * moves_depth + first_depth;
-    let mut acc = zeros::<A, BH, BW>() + bias.load::<1>([out]).to::<A>().row();
+    let mut acc = zeros::<A, CHANNELS, BH, BW>();
+    acc = acc + bias.load::<CHANNELS>([out]).to::<A>().col().expand_dims(2);
     for c in range(0, summed, 1) {
         let image = x.ptr() + (n * x.stride(0) + (group * summed + c) * x.stride(1));
-        let of_channel = weight.ptr()
-            + (group * weight.stride(0) + own * weight.stride(1) + c * weight.stride(2));
+        let of_channels = (own + arange::<CHANNELS>()) * weight.stride(1);
+        let of_channels = of_channels + (group * weight.stride(0) + c * weight.stride(2));
         for line in range(0, taps_depth * taps_down, 1) {
             let a = (line.to::<u32>() / taps_down.to::<u32>()).to::<i64>();
             let k = line - a * taps_down;
@@ -62,21 +74,23 @@ pub unsafe fn conv_few<T: Float, A: Float, const BH: usize, const BW: usize, con
             let at = row + (k * by_down).to::<i32>();
             let is_line = (at.to::<u32>() < x.dim(3).to::<u32>()) & (deep >= 0) & (deep < x.dim(2));
             let from = image + (deep * x.stride(2) + at.to::<i64>() * x.stride(3));
-            let first = of_channel + (k_first + a * k_depth + k * k_down) * weight.stride(3);
+            let first = (k_first + a * k_depth + k * k_down) * weight.stride(3);
             for l in range(0, taps_across, LINE) {
                 for more in static_range(0, LINE) {
                     let tap = l + more;
                     let at = column + (tap * by_across).to::<i32>();
                     let is_seen = is_line & (at.to::<u32>() < x.dim(4).to::<u32>());
-                    let w = load(first + tap * k_across * weight.stride(3)).to::<A>();
+                    let which = first + tap * k_across * weight.stride(3);
+                    let w = load(weight.ptr() + (of_channels + which), is_own).to::<A>();
                     let v = load(from + at.to::<i64>() * x.stride(4), is_seen).to::<A>();
-                    acc = fma(w, v, acc);
+                    acc = fma(w.col().expand_dims(2), v.expand_dims(0), acc);
                 }
             }
         }
     }
-    let boxed = acc.to::<T>().expand_dims(0).expand_dims(0).expand_dims(0);
-    y.store([n, out, d, i, j], boxed);
+    let boxed = acc.to::<T>().expand_dims(0).expand_dims(2);
+    let is_made = is_own.col().expand_dims(2).expand_dims(0).expand_dims(2);
+    y.store([n, out, d, i, j], boxed, is_made);
 }
 
 /// The gradient of the weights of [`mod@conv_few`], in parts, each of its own share of the batch:

@@ -20,6 +20,8 @@
 //! radix_scatter_words   the others, by their ranks; words are read and written once
 //! ```
 //!
+//! A part is walked tile by tile, of which the next is under way while one is put in order.
+//!
 //! Where only the values are wanted they move by themselves, without positions ([`radix_scatter_floats`]): half the bytes
 //! or less, for keys are made of them on the way.
 
@@ -194,8 +196,8 @@ pub fn places_in_tile<const BLOCK: usize>(
 
 /// Moves the words of each part of a row, of a key in the upper 32 bits and its position, to the places that `starts` and
 /// `offsets` name for their digits, of the 8 bits from `shift`: `starts` of a digit in its row, `[row, digit]`, `offsets`
-/// of a part behind that, `[row, digit, part]`. What `keep` has no bit of is dropped. Rows have less than 2^31 words and
-/// a tile, so that places in them have 32 bits: half the registers.
+/// of a part behind that, `[row, digit, part]`. What `keep` has no bit of is dropped. Rows have less than 2^31 words,
+/// so that places in them have 32 bits: half the registers.
 #[kernel]
 pub fn radix_scatter_words<const BLOCK: usize>(
     words: Ptr<i64>,
@@ -211,10 +213,13 @@ pub fn radix_scatter_words<const BLOCK: usize>(
     let (row, own, end) = share_of(n, part);
     let bin = row * 256 + arange::<256>();
     let mut next = (load(starts + bin) + load(offsets + (bin * parts + own))).to::<i32>();
-    for first in range(own * part, end, BLOCK) {
-        let at = arange::<BLOCK>();
-        let inside = (first + at).to::<i32>() < end.to::<i32>();
-        let read = load(words + (row * n + first) + at, inside);
+    let at = arange::<BLOCK>();
+    let begin = own * part;
+    let mut ahead = load(words + (row * n + begin) + at, begin + at < end);
+    for first in range(begin, end, BLOCK) {
+        let (left, later) = ((end - first).to::<i32>(), (end - first - BLOCK).to::<i32>());
+        let (inside, read) = (at.to::<i32>() < left, ahead);
+        ahead = load(words + (row * n + first + BLOCK) + at, at.to::<i32>() < later);
         let (place, before, many) = places_in_tile(digit_of(read >> shift, inside));
         let word = scatter(read, place, 0);
         let to = gather(next - before, (word >> shift).to::<i32>() & 255, 0) + at.to::<i32>();
@@ -297,10 +302,13 @@ macro_rules! values {
             let (row, own, end) = share_of(n, part);
             let bin = row * 256 + arange::<256>();
             let mut next = (load(starts + bin) + load(offsets + (bin * parts + own))).to::<i32>();
-            for first in range(own * part, end, BLOCK) {
-                let at = arange::<BLOCK>();
-                let inside = (first + at).to::<i32>() < end.to::<i32>();
-                let $x = load(x + (row * n + first) + at, inside);
+            let at = arange::<BLOCK>();
+            let begin = own * part;
+            let mut ahead = load(x + (row * n + begin) + at, begin + at < end);
+            for first in range(begin, end, BLOCK) {
+                let (left, later) = ((end - first).to::<i32>(), (end - first - BLOCK).to::<i32>());
+                let (inside, $x) = (at.to::<i32>() < left, ahead);
+                ahead = load(x + (row * n + first + BLOCK) + at, at.to::<i32>() < later);
                 let read = ($order - zero) ^ flip;
                 let (place, before, many) = places_in_tile(digit_of(read >> shift, inside));
                 let $x = scatter($x, place, 0);

@@ -27,9 +27,10 @@ pub static KERNELS: &[&KernelDef] = &[
 ];
 
 /// The place of value `t`, whose index is `v`: `v` counts along an axis of `n` with `inner` elements behind it, and `span`
-/// values have the same coordinates before it. To an index below 0 `wrap` is added; -1 where there is no such element.
+/// values have the same coordinates before it; `ALONE` says that there is no other axis. To an index below 0 `wrap` is
+/// added; -1 where there is no such element.
 #[device]
-fn place_of<S: Shape>(
+fn place_of<const ALONE: bool, S: Shape>(
     v: Tile<i64, S>,
     t: Tile<i64, S>,
     n: i64,
@@ -38,12 +39,16 @@ fn place_of<S: Shape>(
     span: i64,
 ) -> Tile<i64, S> {
     let at = where_(v < 0, v + wrap, v);
-    // Positions are below 2^31: 64-bit division is slow.
-    let own = t.to::<u32>();
-    let before = own / span.to::<u32>();
-    let behind = own - own / inner.to::<u32>() * inner.to::<u32>();
-    let place = before.to::<i64>() * (n * inner) + at * inner + behind.to::<i64>();
-    where_((at >= 0) & (at < n), place, -1)
+    let is_there = (at >= 0) & (at < n);
+    let mut place = at;
+    if !ALONE {
+        // Positions are below 2^31: 64-bit division is slow.
+        let own = t.to::<u32>();
+        let before = own / span.to::<u32>();
+        let behind = own - own / inner.to::<u32>() * inner.to::<u32>();
+        place = before.to::<i64>() * (n * inner) + at * inner + behind.to::<i64>();
+    }
+    where_(is_there, place, -1)
 }
 
 /// The word of value `t` at a place. One without a place stands at the last, with a position that is none: it adds no bit
@@ -70,7 +75,7 @@ pub fn place_words<const BLOCK: usize>(
 ) {
     let t = program_id(0) * BLOCK + arange::<BLOCK>();
     let v = load(index + t, t < count);
-    let place = place_of(v, t, n, wrap, inner, span);
+    let place = place_of::<false, _>(v, t, n, wrap, inner, span);
     let is_wrong = (t < count) & (place < 0);
     if (code != 0) & any(is_wrong, 0) {
         atomic_max(flag, code);
@@ -97,7 +102,13 @@ macro_rules! folds {
         /// the first of a place folds them. A thread has some columns of what it compares with, so that the order is
         /// the same each time. Arguments are as for [`mod@place_words`].
         #[kernel]
-        pub fn $few<T: Number, A: Number, const OWN: usize, const COLS: usize>(
+        pub fn $few<
+            T: Number,
+            A: Number,
+            const ALONE: bool,
+            const OWN: usize,
+            const COLS: usize,
+        >(
             index: Ptr<i64>,
             values: Ptr<T>,
             y: PtrMut<T>,
@@ -111,7 +122,7 @@ macro_rules! folds {
         ) {
             let t = program_id(0) * OWN + arange::<OWN>();
             let v = load(index + t, t < count);
-            let place = where_(t < count, place_of(v, t, n, wrap, inner, span), -1);
+            let place = where_(t < count, place_of::<ALONE, _>(v, t, n, wrap, inner, span), -1);
             let is_wrong = (t < count) & (place < 0);
             if (code != 0) & any(is_wrong, 0) {
                 atomic_max(flag, code);
@@ -123,7 +134,8 @@ macro_rules! folds {
             let mut earlier = zeros::<i32, OWN, COLS>();
             for first in range(0, count, COLS) {
                 let u = first + arange::<COLS>();
-                let at = place_of(load(index + u, u < count), u, n, wrap, inner, span).to::<i32>();
+                let v = load(index + u, u < count);
+                let at = place_of::<ALONE, _>(v, u, n, wrap, inner, span).to::<i32>();
                 let value = load(values + u, u < count, T::$unit).to::<A>();
                 let is_same = (where_(u < count, at, -2)).row() == own.col();
                 folded = folded $op where_(is_same, value.row(), A::$unit);

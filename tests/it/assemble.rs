@@ -54,7 +54,7 @@ pub(crate) fn usual(name: &str) -> i64 {
         "ROW" | "KEYS" | "BINS" => 64,
         "SIZE" => 256,
         "HEADS" => 4,
-        "OUTS" | "BITS" => 4,
+        "OUTS" | "BITS" | "CHANNELS" => 4,
         "DEEP" | "GROUPS" | "MINS" | "NORM" | "NEXT" | "WEIGH" | "IMAGES" | "FIRSTS" => 1,
         "CP" => 32,
         "VEC" | "VO" => 8,

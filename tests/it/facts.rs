@@ -93,7 +93,7 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("conv", DType::BF16, &[128, 8, 32, 4, 8, 8], Some(4)),
     ("conv", DType::F32, &[128, 128, 16, 1, 16, 4], Some(8)),
     ("conv_weight", DType::BF16, &[64, 64, 32, 16, 4, 4, 8], Some(4)),
-    ("conv_few", DType::BF16, &[16, 64, 3], Some(4)),
+    ("conv_few", DType::BF16, &[1, 16, 64, 3], Some(4)),
     ("conv_few_weight", DType::BF16, &[4, 512], Some(4)),
     ("paged_decode", DType::BF16, &[16, 128, 64, 7, 16, 128, 0, 0, 0, 0], Some(4)),
     ("paged_decode", DType::BF16, &[16, 64, 128, 4, 16, 1024, 0, 0, 1, 0], Some(4)),

@@ -135,7 +135,8 @@ impl Lower {
                 GenericAst::Type(_) | GenericAst::Order(_) | GenericAst::Scope(_) => {}
                 GenericAst::Const(expr) => {
                     let operand = self.operand(expr)?;
-                    let Some(value) = operand.val.as_int() else {
+                    let of_bool = || operand.val.as_bool().map(i64::from);
+                    let Some(value) = operand.val.as_int().or_else(of_bool) else {
                         let found = self.describe(&operand.val);
                         let message =
                             format!("a const argument must be a constant, this is {found}");

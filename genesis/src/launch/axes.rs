@@ -9,6 +9,7 @@
 //! | 1000 | 256 of each of 4 lines |
 //! | 7 | 8 of each of 128 lines |
 //! | 2 | 1: an element is a line, of one axis more |
+//! | 64 read across memory, of a few lines | 64 of each of 2 lines: an element a thread, so that many wait at once |
 //! | 2, dense, and there are 1000 along the axis before | 2 of each of 1024 lines of a plane, whose number is taken apart once |
 
 use genesis_kernel::kernel::KernelDef;
@@ -26,6 +27,8 @@ const MAX_AXES: usize = 8;
 const BYTES: usize = 32 * 32 * WARPS;
 /// Warps of a program on a GPU.
 const WARPS: usize = 4;
+/// Elements that a program copies of few: one a thread.
+const LITTLE: usize = 32 * WARPS;
 /// Columns on the CPU, at least.
 const CPU_COLS: usize = 16;
 /// The longest lines of which a plane is walked as one.
@@ -73,15 +76,23 @@ pub(super) struct Walk {
     pub(super) warps: Option<u32>,
 }
 
-/// Whether the tiles of a strided kernel would be empty by more than half, or have too few axes.
-pub(super) fn are_short(x: &Tensor, y: &Tensor) -> bool {
-    let (shape, _) = collapse_for_last(&[x.layout(), y.layout()]);
+/// Whether the tiles of a strided kernel would be empty by more than half, have too few axes, or be read across memory by
+/// few multiprocessors.
+pub(super) fn suits(x: &Tensor, y: &Tensor) -> bool {
+    let (shape, strides) = collapse_for_last(&[x.layout(), y.layout()]);
     let extent = |from_end: usize| shape.len().checked_sub(from_end).map_or(1, |axis| shape[axis]);
     let (down, across) = (extent(2), extent(1));
     let bytes = x.dtype().bytes().max(y.dtype().bytes());
     let Tile { rows, cols, .. } = Tile::of(&chip(y.device()), bytes, down, across);
     let taken = down.next_multiple_of(rows) * across.next_multiple_of(cols);
-    shape.len() > 4 || 2 * down * across < taken
+    let is_read_across = strides[0].last().is_some_and(|&step| step.abs() > 1);
+    shape.len() > 4 || 2 * down * across < taken || is_read_across && is_little(x, y)
+}
+
+/// Whether a GPU's multiprocessors would not all have a program of [`BYTES`].
+fn is_little(x: &Tensor, y: &Tensor) -> bool {
+    let chip = chip(y.device());
+    !chip.is_cpu() && y.numel() < chip.multiprocessors() * elements(x, y)
 }
 
 /// The walk of `y = x`; none where there are more axes or elements than one launch takes, or it would be slower.
@@ -91,7 +102,12 @@ pub(super) fn walk(x: &Tensor, y: &Tensor) -> Option<Walk> {
     if let Some(walk) = walk_of_planes(x, y, &shape, [&from, &to]) {
         return Some(walk);
     }
-    let cols = columns(shape.last().copied().unwrap_or(1));
+    let (numel, warps) = match y.device() {
+        Device::Cpu => (CPU_NUMEL, None),
+        Device::Cuda(_) if is_little(x, y) => (LITTLE, Some(WARPS as u32)),
+        Device::Cuda(_) => (elements(x, y), Some(WARPS as u32)),
+    };
+    let cols = columns(shape.last().copied().unwrap_or(1)).min(numel);
     // Elements of short lines are gathered one by one on the CPU, where a launch a slice costs less.
     if y.device() == Device::Cpu && cols < CPU_COLS {
         return None;
@@ -106,10 +122,6 @@ pub(super) fn walk(x: &Tensor, y: &Tensor) -> Option<Walk> {
     if axes > MAX_AXES || y.numel() >= 1 << 31 {
         return None;
     }
-    let (numel, warps) = match y.device() {
-        Device::Cpu => (CPU_NUMEL, None),
-        Device::Cuda(_) => (elements(x, y), Some(WARPS as u32)),
-    };
     let (lines, n) = (numel / cols, shape[axes - 1]);
     let programs = (y.numel() / n).div_ceil(lines) * n.div_ceil(cols);
     let is_dense = i64::from(y.is_contiguous());

@@ -47,31 +47,30 @@ fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor, out: &Tensor) -> Result
         let sums = few::weights(shape, dy, x)?;
         return cast(&total(sums)?, &out.reshape(&[groups * outputs, inputs, shape.places()])?);
     }
-    let sums = if point::suits(shape) && point::is_aligned(shape, x.dtype().bytes()) {
-        by_place(shape, point::weights(shape, dy, x)?)?
+    if point::suits(shape) && point::is_aligned(shape, x.dtype().bytes()) {
+        by_place(point::weights(shape, dy, x)?, out)
     } else if boxes::suits(&Job::of(shape, Part::Result), x) {
-        by_place(shape, boxes::weights(shape, dy, x)?)?
+        by_place(boxes::weights(shape, dy, x)?, out)
     } else {
-        gathered::weights(shape, dy, x)?.transpose(3, 4)?
-    };
-    finish(shape, sums, out)
+        by_channel(gathered::weights(shape, dy, x)?, out)
+    }
 }
 
-/// Parts `[parts, kernel, O, C]` as a view `[parts, groups, O, C, kernel]`.
-fn by_place(shape: &Convolution, sums: Tensor) -> Result<Tensor> {
-    let lead = [sums.shape()[0], shape.places(), 1, shape.outputs, shape.inputs];
-    sums.reshape(&lead)?.permute(&[0, 2, 3, 4, 1])
+/// Adds up parts `[parts, kernel, O, C]`.
+fn by_place(parts: Tensor, out: &Tensor) -> Result<()> {
+    let sum = total(parts)?.permute(&[1, 2, 0])?;
+    cast(&sum, &out.reshape(sum.shape())?)
 }
 
-/// The sum of parts.
+/// Adds up parts `[parts, groups, O, kernel, C]`.
+fn by_channel(parts: Tensor, out: &Tensor) -> Result<()> {
+    let sum = total(parts)?.transpose(2, 3)?;
+    cast(&sum, &out.reshape(sum.shape())?)
+}
+
+/// The sum of parts, in the order of their own axes: a sum along the first of dense ones copies nothing.
 fn total(sums: Tensor) -> Result<Tensor> {
     if sums.shape()[0] == 1 { sums.squeeze(0) } else { sums.sum_dims(&[0], false) }
-}
-
-/// Adds up parts `[parts, groups, O, C, kernel]`.
-fn finish(shape: &Convolution, sums: Tensor, out: &Tensor) -> Result<()> {
-    let Convolution { groups, inputs, outputs, .. } = *shape;
-    cast(&total(sums)?, &out.reshape(&[groups, outputs, inputs, shape.places()])?)
 }
 
 #[cfg(test)]
@@ -158,10 +157,7 @@ mod tests {
             let (got, want) = (got?, want?);
             super::super::conv_cpu::run(shape, part, &[&a, &b], &want)?;
             match part {
-                Part::Weight => {
-                    let sums = by_place(shape, boxes::weights(shape, &b, &a)?)?;
-                    finish(shape, sums, &got)?;
-                }
+                Part::Weight => by_place(boxes::weights(shape, &b, &a)?, &got)?,
                 _ => boxes::in_tiles(&Job::of(shape, part), |_| tile, &[&a, &b], &got)?,
             }
             assert_eq!(got.to_f64_vec()?, want.to_f64_vec()?, "{part:?} of {shape:?}");
@@ -180,9 +176,8 @@ mod tests {
             super::super::conv_cpu::run(&shape, part, &[&a, &b], &want)?;
             match part {
                 Part::Weight => {
-                    finish(&shape, by_place(&shape, point::weights(&shape, &b, &a)?)?, &by_point)?;
-                    let sums = gathered::weights(&shape, &b, &a)?.transpose(3, 4)?;
-                    finish(&shape, sums, &gathered)?;
+                    by_place(point::weights(&shape, &b, &a)?, &by_point)?;
+                    by_channel(gathered::weights(&shape, &b, &a)?, &gathered)?;
                 }
                 _ => {
                     point::run(&shape, part, &[&a, &b], &by_point)?;

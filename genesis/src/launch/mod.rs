@@ -392,7 +392,7 @@ pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
 
 /// Copies along many axes or short ones; false where they are few and long.
 fn scattered(x: &Tensor, y: &Tensor) -> Result<bool> {
-    if !axes::are_short(x, y) {
+    if !axes::suits(x, y) {
         return Ok(false);
     }
     if let Some(walk) = axes::walk(x, y) {

@@ -8,8 +8,11 @@
 //! ```
 //!
 //! Then threads share out the bins, and each counter becomes the number of equal elements in earlier warps.
+//!
+//! Where nobody asks for ranks, each lane adds 1 to its counter by an atomic in shared memory instead: sums of integers do not
+//! depend on their order.
 
-use super::super::llvm::{IntPred, Val};
+use super::super::llvm::{IntPred, Order, Rmw, Val};
 use super::collective::Partial;
 use super::lowering::Lowering;
 use super::thread::{self, FULL_WARP};
@@ -81,9 +84,29 @@ impl Lowering<'_> {
             });
         }
         let x = self.get(self.func.op(op).operands[0])?;
-        let ranks = x.iter().map(|&x| self.count(&counters, x)).collect();
+        let ranks = match self.wants_ranks(op) {
+            true => x.iter().map(|&x| self.count(&counters, x)).collect(),
+            false => {
+                thread::warp_barrier(e);
+                x.iter().for_each(|&x| self.tally(&counters, x));
+                vec![zero; x.len()]
+            }
+        };
         self.partial.insert(op, Partial::Registers(ranks));
         Ok(())
+    }
+
+    /// Counts one register of a warp.
+    fn tally(&self, counters: &Counters, x: Val) {
+        let e = self.e;
+        let Counters { plan, own, lane, .. } = *counters;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let inside = e.icmp(IntPred::Ult, x, int(plan.bins));
+        let counts = e.and(inside, e.icmp(IntPred::Ult, lane, int(plan.distinct_lanes)));
+        let at = self.counter_at(own, x);
+        self.only(counts, |e| {
+            e.atomic_rmw(Rmw::Add, at, int(1), Order::Relaxed);
+        });
     }
 
     /// Counts one register of a warp; gives how many equal elements of the warp come before each.

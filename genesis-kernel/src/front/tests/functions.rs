@@ -175,3 +175,29 @@ fn a_while_loop_ends_when_its_condition_fails() {
     let memory = run(&steps::KERNEL, &[], &[], [1, 1, 1], vec![written(DType::I64, 1), int(27)]);
     assert_eq!(numbers::<i64>(&memory[0]), [111]);
 }
+
+/// The square, or the number itself.
+#[device]
+fn powered<const SQUARE: bool>(v: f32) -> f32 {
+    let mut y = v;
+    if SQUARE {
+        y = v * v;
+    }
+    y
+}
+
+#[kernel]
+fn powers<const SQUARE: bool>(x: Ptr<f32>, out: PtrMut<f32>) {
+    store(out, powered::<false>(load(x)));
+    store(out + 1, powered::<true>(load(x)));
+    store(out + 2, powered::<SQUARE>(load(x)));
+}
+
+#[test]
+fn const_arguments_may_be_bools() {
+    for (square, last) in [(0, 3.0), (1, 9.0)] {
+        let args = vec![read(&[3.0]), written(DType::F32, 3)];
+        let memory = run(&powers::KERNEL, &[], &[square], [1, 1, 1], args);
+        assert_eq!(numbers::<f32>(&memory[1]), [3.0, 9.0, last]);
+    }
+}

@@ -32,6 +32,12 @@ fn block(walks: &[Walk; 3]) -> [usize; 2] {
     [(BLOCK / columns).min(down.max(1)), columns]
 }
 
+/// Channels of a program, `most` or fewer: most of them are there.
+fn channels(made: usize, most: usize) -> usize {
+    let fits = |&n: &usize| n <= most && 4 * made >= 3 * made.next_multiple_of(n);
+    [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
+}
+
 fn options() -> LaunchOptions {
     LaunchOptions { num_warps: Some(4), ..LaunchOptions::default() }
 }
@@ -46,11 +52,12 @@ pub(super) fn run(job: &Job, inputs: &[&Tensor], y: &Tensor) -> Result<()> {
         args.extend(integers(numbers.chain(job.numbers(walks))));
         let [depth, down, across] = walks.map(|walk| walk.count);
         let [rows, columns] = block(walks);
-        let planes = job.batch * job.groups * job.made * depth;
+        let channels = channels(job.made, BLOCK / (rows * columns));
+        let planes = job.batch * job.groups * job.made.div_ceil(channels) * depth;
         let grid = Grid::x(planes * down.div_ceil(rows) * across.div_ceil(columns));
         let of_line = walks[2].taps.max(1);
         let line = (1..=MOST_TAPS).rev().find(|n| of_line.is_multiple_of(*n)).unwrap_or(1);
-        let consts = [rows, columns, line].map(|n| n as i64);
+        let consts = [channels, rows, columns, line].map(|n| n as i64);
         let dtypes = [y.dtype(), accumulate_dtype(y.dtype())];
         launch_as(&device::conv_few::KERNEL, y, grid, &dtypes, &consts, options(), &args)?;
     }
@@ -66,7 +73,10 @@ pub(super) fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor) -> Result<Te
     let several = across.next_power_of_two().min(8);
     let programs = groups * outputs * inputs * deep * down * across.div_ceil(several);
     let places = shape.places();
-    let share = share(&x, groups * outputs * inputs * places, programs.div_ceil(8), batch, 1);
+    let positions: usize = crate::shape::product(walks.iter().map(|walk| walk.count));
+    let block = positions.next_power_of_two().clamp(64, 2048 / several);
+    let terms = [batch, positions.div_ceil(block)];
+    let share = share(&x, 16, groups * outputs * inputs * places, programs, terms);
     let parts = batch.div_ceil(share);
     let wide = accumulate_dtype(x.dtype());
     let lead = [parts, groups * outputs, inputs];
@@ -77,8 +87,6 @@ pub(super) fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor) -> Result<Te
     let mut args = vec![own_view(&dy, false), own_view(&x, false), own_view(&sums, true)];
     let numbers = [outputs as i64, share as i64, down as i64];
     args.extend(integers(numbers.into_iter().chain(moves(&walks)).chain(looks(&walks))));
-    let positions: usize = crate::shape::product(walks.iter().map(|walk| walk.count));
-    let block = positions.next_power_of_two().clamp(64, 2048 / several);
     let consts = [several as i64, block as i64];
     let (grid, dtypes) = (Grid::x(parts * programs), [x.dtype(), wide]);
     let kernel = &device::conv_few_weight::KERNEL;

@@ -158,7 +158,7 @@ pub(super) fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor) -> Result<Te
     let tiles = groups * outputs.div_ceil(rows) * steps;
     let size = groups * outputs * steps * columns;
     // A part sums some steps at least, or its store would be most of it.
-    let share = share(&x, size, tiles, positions, step).max(8 * step);
+    let share = step * share(&x, 4, size, tiles, [positions.div_ceil(step), 1]).max(8);
     let parts = positions.div_ceil(share);
     let sums =
         Tensor::uninitialized(&[parts * groups, outputs, steps * columns], (wide, x.device()))?;

@@ -60,7 +60,7 @@ pub(super) fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor) -> Result<Te
         _ => (64, 16, 4, 3),
     };
     let tiles = outputs.div_ceil(side) * inputs.div_ceil(side);
-    let share = share(&x, outputs * inputs, tiles, batch, 1);
+    let share = share(&x, 2, outputs * inputs, tiles, [batch, x.shape()[2].div_ceil(step)]);
     let parts = batch.div_ceil(share);
     let sums = Tensor::uninitialized(&[parts, outputs, inputs], (wide, x.device()))?;
     let mut args = vec![own_view(&dy, false), own_view(&x, false), own_view(&sums, true)];

@@ -19,9 +19,10 @@ use crate::tensor::Tensor;
 
 /// Values, at most, that are compared each with each.
 const FEW: usize = 4096;
-/// Values of a program that compares, and what it compares them with at a time.
-const OWN: usize = 16;
-const COMPARED: usize = 128;
+/// Values of a program that compares, and what it compares them with at a time: four for each thread, which has all of the
+/// program's own, so that it finds the place of each once.
+const OWN: usize = 8;
+const COMPARED: usize = 512;
 /// Words of a program that folds a part, and blocks that a program joins at a time.
 const BLOCK: usize = 1024;
 const JOINED: usize = 128;
@@ -110,7 +111,9 @@ pub(super) fn fold_into(
         let pointers = tensors.map(|(t, mutable)| launch::pointer(t, mutable));
         let args = [&pointers[..], &places[..5], &flag].concat();
         let kernel = fold.pick(&device::add_few::KERNEL, &device::multiply_few::KERNEL);
-        let (grid, consts) = (Grid::x(count.div_ceil(OWN)), [OWN as i64, COMPARED as i64]);
+        let is_alone = i64::from(line.inner == 1 && line.span >= count);
+        let (grid, consts) =
+            (Grid::x(count.div_ceil(OWN)), [is_alone, OWN as i64, COMPARED as i64]);
         return launch::warped(kernel, y, grid, &dtypes, &consts, Some(4), &args);
     }
     let words = Tensor::uninitialized(&[count], (DType::I64, y.device()))?;

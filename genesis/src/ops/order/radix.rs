@@ -14,6 +14,8 @@ use crate::tensor::Tensor;
 /// tiles of 4096 by 8 or 16 warps 1.54, of 1024 1.78, of 8192 by 32 warps 1.65.
 const TILE: usize = 2048;
 const WARPS: u32 = 8;
+/// Keys that are counted at a time.
+const COUNTED: usize = 4 * TILE;
 /// Keys of a thread that sorts a row with others.
 const WIDTH: usize = 8;
 /// Keys of a row, at most, that one program sorts: 1024 threads have them.
@@ -96,8 +98,7 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
 
 #[track_caller]
 fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
-    // Places up to the end of a row's last tile have 31 bits.
-    let is_small = keys.dtype != DType::I64 && x.shape()[1] < (1 << 31) - TILE;
+    let is_small = keys.dtype != DType::I64 && x.shape()[1] < 1 << 31;
     match x.device() {
         Device::Cpu => sorted_in_order(x, keys),
         Device::Cuda(_) if is_small && x.shape()[1] <= ROW => sorted_in_one_launch(x, keys),
@@ -239,7 +240,7 @@ pub(super) fn sorted_values(x: &Tensor) -> Result<Tensor> {
         let row = x.reshape(&[1, x.numel()])?;
         let counts = counts_by(&row, |offsets, sizes, grid| {
             let args = [&[launch::pointer(&x, false), offsets], &sizes[..], &numbers].concat();
-            launch::warped(count, &x, grid, &dtypes, &[TILE as i64], Some(WARPS), &args)
+            launch::warped(count, &x, grid, &dtypes, &[COUNTED as i64], Some(WARPS), &args)
         })?;
         let next = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let read = [&counts.starts, &counts.offsets].map(|t| launch::pointer(t, false));
@@ -328,7 +329,7 @@ struct Offsets {
 fn counts(keys: &Tensor, shift: Arg) -> Result<Offsets> {
     counts_by(keys, |offsets, [n, part], grid| {
         let args = [launch::pointer(keys, false), offsets, n, part, shift];
-        let (kernel, consts) = (&device::radix_count::KERNEL, [TILE as i64]);
+        let (kernel, consts) = (&device::radix_count::KERNEL, [COUNTED as i64]);
         launch::warped(kernel, keys, grid, &[keys.dtype()], &consts, Some(WARPS), &args)
     })
 }
