@@ -239,6 +239,14 @@ const OF_EVERY_KERNEL: &[Case] = &[
     Case { batch: 2, groups: 4, channels: [2, 1], input: &[40], kernel: &[5], stride: &[1], padding: &[4], dilation: &[2] },
 ];
 
+/// Channels and positions of which there are enough for the largest tiles, of 256 channels and of 256 positions.
+#[rustfmt::skip]
+const OF_LARGE_TILES: &[Case] = &[
+    Case { batch: 2, groups: 1, channels: [72, 248], input: &[91, 90], kernel: &[3, 3], stride: &[1, 1], padding: &[1, 1], dilation: &[1, 1] },
+    Case { batch: 2, groups: 1, channels: [64, 128], input: &[130, 129], kernel: &[3, 3], stride: &[1, 1], padding: &[1, 1], dilation: &[1, 1] },
+    Case { batch: 8, groups: 1, channels: [136, 264], input: &[20, 21], kernel: &[2, 3], stride: &[1, 1], padding: &[1, 0], dilation: &[1, 2] },
+];
+
 /// Whole numbers, so that sums are exact in any order.
 fn whole(shape: &[usize], step: usize, on: (DType, Device)) -> Result<Tensor> {
     let n: usize = shape.iter().product();
@@ -246,22 +254,36 @@ fn whole(shape: &[usize], step: usize, on: (DType, Device)) -> Result<Tensor> {
     Tensor::from_f64(&values, shape, on)
 }
 
+/// The result and both gradients of a case on a device.
+fn all_of(case: &Case, dtype: DType, device: Device) -> Result<Vec<Vec<f64>>> {
+    let x = whole(&case.input_shape(), 3, (dtype, device))?.requires_grad_(true)?;
+    let w = whole(&case.weight_shape(), 4, (dtype, device))?.requires_grad_(true)?;
+    let bias = whole(&case.weight_shape()[..1], 2, (dtype, device))?;
+    let y = x.conv(&w, Some(&bias), &case.conv())?;
+    let dy = whole(y.shape(), 2, (dtype, device))?;
+    let gradients = gradients(&y, &[&x, &w], &dy)?;
+    [&y].into_iter().chain(&gradients).map(Tensor::to_f64_vec).collect()
+}
+
 #[test]
 fn a_gpu_gives_what_the_cpu_does() -> Result<()> {
     let Some(device) = gpu("convolutions by every kernel") else { return Ok(()) };
-    for (case, dtype) in
-        OF_EVERY_KERNEL.iter().flat_map(|case| [DType::F32, DType::BF16].map(|d| (case, d)))
-    {
-        let all = |device| -> Result<Vec<Vec<f64>>> {
-            let x = whole(&case.input_shape(), 3, (dtype, device))?.requires_grad_(true)?;
-            let w = whole(&case.weight_shape(), 4, (dtype, device))?.requires_grad_(true)?;
-            let bias = whole(&case.weight_shape()[..1], 2, (dtype, device))?;
-            let y = x.conv(&w, Some(&bias), &case.conv())?;
-            let dy = whole(y.shape(), 2, (dtype, device))?;
-            let gradients = gradients(&y, &[&x, &w], &dy)?;
-            [&y].into_iter().chain(&gradients).map(Tensor::to_f64_vec).collect()
-        };
-        assert_eq!(all(device)?, all(Device::Cpu)?, "{dtype} {case:?}");
+    for case in OF_EVERY_KERNEL {
+        for dtype in [DType::F32, DType::BF16] {
+            let [got, want] = [device, Device::Cpu].map(|on| all_of(case, dtype, on));
+            assert_eq!(got?, want?, "{dtype} {case:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn large_tiles_give_what_the_cpu_does() -> Result<()> {
+    let Some(device) = gpu("convolutions by large tiles") else { return Ok(()) };
+    for case in OF_LARGE_TILES {
+        let [got, want] = [device, Device::Cpu].map(|on| all_of(case, DType::BF16, on));
+        // Not by `assert_eq`, which would print millions of numbers.
+        assert!(got? == want?, "{case:?}");
     }
     Ok(())
 }
