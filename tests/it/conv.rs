@@ -235,7 +235,7 @@ const OF_EVERY_KERNEL: &[Case] = &[
     Case { batch: 3, groups: 1, channels: [12, 7], input: &[3, 5], kernel: &[1, 1], stride: &[1, 1], padding: &[0, 0], dilation: &[1, 1] },
     // Depthwise.
     Case { batch: 2, groups: 6, channels: [1, 1], input: &[8, 7], kernel: &[3, 3], stride: &[1, 1], padding: &[1, 1], dilation: &[1, 1] },
-    Case { batch: 2, groups: 3, channels: [1, 3], input: &[9, 10], kernel: &[3, 5], stride: &[2, 2], padding: &[2, 1], dilation: &[1, 1] },
+    Case { batch: 2, groups: 3, channels: [1, 5], input: &[9, 10], kernel: &[3, 5], stride: &[2, 2], padding: &[2, 1], dilation: &[1, 1] },
     Case { batch: 2, groups: 4, channels: [2, 1], input: &[40], kernel: &[5], stride: &[1], padding: &[4], dilation: &[2] },
 ];
 

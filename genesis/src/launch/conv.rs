@@ -32,7 +32,7 @@ fn by_kernels(shape: &Convolution, part: Part, inputs: &[&Tensor], out: &Tensor)
     let job = Job::of(shape, part);
     if point::suits(shape) && point::is_aligned(shape, out.dtype().bytes()) {
         point::run(shape, part, inputs, out)
-    } else if few::suits(job.groups, job.summed) {
+    } else if few::suits(&job, out.dtype()) {
         few::run(&job, inputs, out)
     } else if boxes::suits(&job, inputs[0]) {
         boxes::run(&job, inputs, out)
@@ -43,7 +43,7 @@ fn by_kernels(shape: &Convolution, part: Part, inputs: &[&Tensor], out: &Tensor)
 
 fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor, out: &Tensor) -> Result<()> {
     let Convolution { groups, inputs, outputs, .. } = *shape;
-    if few::suits(groups, inputs) {
+    if few::are_few(groups, inputs) {
         let sums = few::weights(shape, dy, x)?;
         return cast(&total(sums)?, &out.reshape(&[groups * outputs, inputs, shape.places()])?);
     }
@@ -102,6 +102,7 @@ mod tests {
             of(1, 8, 4, [one, axis(5, 3, 1, 1, 1), axis(6, 2, 1, 0, 2)]),
             of(2, 3, 2, [one, axis(5, 2, 2, 0, 1), line]),
             of(3, 1, 2, [one, axis(5, 3, 1, 1, 1), line]),
+            of(3, 1, 6, [one, axis(5, 3, 1, 1, 1), line]),
             of(3, 1, 1, [axis(4, 2, 2, 1, 1), axis(5, 3, 1, 2, 2), line]),
             of(4, 8, 8, [one, axis(5, 3, 1, 1, 1), line]),
             of(1, 3, 20, [one, axis(9, 7, 2, 3, 1), axis(11, 7, 2, 3, 1)]),

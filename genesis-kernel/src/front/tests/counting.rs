@@ -47,13 +47,13 @@ fn counts(of: impl Iterator<Item = usize>, bins: usize, by: i64) -> Vec<i64> {
     counts
 }
 
-/// The atomics on global memory and the votes by which warps count, in the code for a GPU.
+/// How many atomics on global memory there are in the code for a GPU, and whether it counts in shared memory.
 fn atomics(kernel: &KernelDef, consts: &[i64]) -> (usize, bool) {
     let special = kernel.specialize(&[], consts, &Hints::default()).unwrap();
     let compiled = special.compile(&Target::sm_90a()).unwrap();
     let ptx = compiled.ptx().unwrap();
     let atomic = |line: &&str| line.contains("red.") && line.contains(".global");
-    (ptx.lines().filter(atomic).count(), ptx.contains("vote") || ptx.contains("match"))
+    (ptx.lines().filter(atomic).count(), ptx.contains("atom.shared") || ptx.contains("red.shared"))
 }
 
 #[test]

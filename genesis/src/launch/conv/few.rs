@@ -1,5 +1,6 @@
 //! Launches of convolutions of groups of few channels.
 
+use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, LaunchOptions};
 use kernels::conv_few as device;
 
@@ -12,8 +13,18 @@ use crate::tensor::Tensor;
 /// Channels of a group that are summed, from which on products of matrices pay.
 const FEW: usize = 4;
 
-/// Whether sums of a group, in every direction that has `summed` channels, are of few.
-pub(super) fn suits(groups: usize, summed: usize) -> bool {
+/// Summed channels up to which a program goes through all of them for few that are made.
+const SUMMED: usize = 64;
+
+/// Whether a group's sums are of few channels, or would leave most columns of a product of multiply-adds empty, which has
+/// 16 at least. Tensor cores have columns to spare.
+pub(super) fn suits(job: &Job, dtype: DType) -> bool {
+    let Job { groups, summed, made, .. } = *job;
+    are_few(groups, summed) || groups > 1 && made < FEW && summed <= SUMMED && dtype.bytes() >= 4
+}
+
+/// Whether sums over the channels of a group are of few.
+pub(super) fn are_few(groups: usize, summed: usize) -> bool {
     groups > 1 && summed < FEW
 }
 
