@@ -112,6 +112,15 @@ pub fn finished<T: Float, const BM: usize, const BN: usize, const ADD: usize, co
     all
 }
 
+/// Gates and what they let through of a tile in which eight of each take turns.
+#[device]
+pub fn halves_of<const BANDS: usize, const HALF: usize, const BM: usize, const BN: usize>(
+    both: Tile2<f32, BM, BN>,
+) -> (Tile2<f32, HALF, BN>, Tile2<f32, HALF, BN>) {
+    let (gates, ups) = split(both.reshape::<BANDS, 2, 8, BN>().permute([0, 2, 3, 1]));
+    (gates.reshape::<HALF, BN>(), ups.reshape::<HALF, BN>())
+}
+
 /// What gates let through.
 #[device]
 pub fn let_through<T: Float, const BM: usize, const BN: usize, const ACT: usize>(

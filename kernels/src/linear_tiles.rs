@@ -18,12 +18,13 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::epilogue::{
-    finished, joined, let_through, other_of, partial_offsets, put, rounded, scales_at,
+    finished, halves_of, joined, let_through, other_of, partial_offsets, put, rounded, scales_at,
 };
 use crate::matmul::scheduled_tile;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&linear_tiles::KERNEL, &linear_tiles_gated::KERNEL];
+pub static KERNELS: &[&KernelDef] =
+    &[&linear_tiles::KERNEL, &linear_tiles_gated::KERNEL, &linear_tiles_paired::KERNEL];
 
 /// A part of a tile of products: outputs from `at.0` on, rows of `x` from `at.1` on, K from `k.0` to `k.1`.
 #[device]
@@ -243,4 +244,73 @@ pub fn linear_tiles_gated<
             );
         }
     }
+}
+
+/// A part of a tile of `HALF` gates and of what these let through: see [`mod@linear_tiles_paired`].
+#[device]
+fn pairs_of<T: Float, const BANDS: usize, const BM: usize, const BN: usize, const BK: usize>(
+    weight: View<T, 4>,
+    x: View<T, 2>,
+    at: (i64, i64),
+    k: (i64, i64),
+) -> Tile2<f32, BM, BN> {
+    let ((group, column), (first, end)) = (at, k);
+    let mut acc = zeros::<f32, BM, BN>();
+    for p in range(first, end, BK) {
+        let w = weight.load::<BANDS, 2, 8, BK>([group, 0, 0, p]).reshape::<BM, BK>();
+        acc = dot(w, x.load::<BK, BN>([p, column]), acc);
+    }
+    acc
+}
+
+/// [`mod@linear_tiles_gated`] of few rows: both halves of a tile are one product, so that there are twice the programs and
+/// half of the products in each one's chain. `weight: [m / 8, 2, 8, k]`, of which `[.., 0, .., ..]` are gates.
+///
+/// ```text
+/// rows of the left operand     8 gates | what they let through | 8 gates | ..
+/// ```
+///
+/// A thread's accumulators of an MMA are of rows 8 apart, so that it has both of a pair.
+#[kernel]
+pub fn linear_tiles_paired<
+    T: Float,
+    B: Float,
+    const BANDS: usize,
+    const HALF: usize,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const PARTS: usize,
+    const ACT: usize,
+    const NORM: usize,
+>(
+    weight: View<T, 4>,
+    x: View<T, 2>,
+    bias: View<B, 1>,
+    of: View<T, 2>,
+    scales: View<f32, 1>,
+    y: ViewMut<T, 2>,
+    each: i64,
+    eps: f32,
+) {
+    static_assert!(BANDS * 16 == BM, "a band is 8 gates and what they let through");
+    static_assert!(2 * HALF == BM, "half of a tile are gates");
+    let (m, n, k) = (y.dim(0), y.dim(1), weight.dim(3));
+    let (_, row, column) = scheduled_tile::<HALF, BN>(program_id(0), m, n);
+    let at = (row / 8, column);
+    let (gate_bias, up_bias) = (bias.load::<HALF>([row]), bias.load::<HALF>([row + m]));
+    let by = scales_at::<T, BN, NORM>((of, scales, eps), column);
+    let mut both = zeros::<f32, BM, BN>();
+    if PARTS == 1 {
+        both = pairs_of::<T, BANDS, BM, BN, BK>(weight, x, at, (0, k));
+    } else {
+        for first in range(0, k, each) {
+            let bounds = (first, minimum(first + each, k));
+            both = both + pairs_of::<T, BANDS, BM, BN, BK>(weight, x, at, bounds);
+        }
+    }
+    let (gates, ups) = halves_of::<BANDS, HALF, BM, BN>(both);
+    let gate = rounded::<T, HALF, BN, NORM>(gates, by, gate_bias.to::<f32>());
+    let up = rounded::<T, HALF, BN, NORM>(ups, by, up_bias.to::<f32>());
+    y.store([row, column], let_through::<T, HALF, BN, ACT>(gate, up));
 }

@@ -15,13 +15,16 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::epilogue::{
-    finished, joined, let_through, other_of, partial_offsets, put, rounded, scales_at,
+    finished, halves_of, joined, let_through, other_of, partial_offsets, put, rounded, scales_at,
 };
 use crate::matmul::scheduled_tile;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&quantized_tiles_of_codes::KERNEL, &quantized_tiles_of_codes_gated::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &quantized_tiles_of_codes::KERNEL,
+    &quantized_tiles_of_codes_gated::KERNEL,
+    &quantized_tiles_of_codes_paired::KERNEL,
+];
 
 /// Scales or minimums of some groups of a half of rows of outputs.
 #[device]
@@ -435,4 +438,97 @@ pub fn quantized_tiles_of_codes_gated<
         }
         y.store([row, column], kept);
     }
+}
+
+/// A part of a tile of `HALF` gates and of what these let through, of rows that have one scale each: see
+/// [`mod@quantized_tiles_of_codes_paired`].
+#[device]
+fn pairs_of_rows<
+    X: Float,
+    const BANDS: usize,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const BITS: usize,
+    const ZERO: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 4>,
+    at: (i64, i64),
+    k: (i64, i64),
+) -> Tile2<f32, BM, BN> {
+    let ((group, column), (first, end)) = (at, k);
+    let mut acc = zeros::<f32, BM, BN>();
+    for p in range(first, end, BK) {
+        let c = codes.load::<BANDS, 2, 8, BK>([group, 0, 0, p]).reshape::<BM, BK>();
+        let v = x.load::<BN, 1, BK>([column, 0, p]).squeeze(1).trans();
+        if BITS == 4 {
+            acc = dot((c & 15).to::<X>() - ZERO.to::<X>(), v, acc);
+            let w = x.load::<BN, 1, BK>([column, 1, p]).squeeze(1).trans();
+            acc = dot((c >> 4).to::<X>() - ZERO.to::<X>(), w, acc);
+        } else {
+            acc = dot(c.to::<X>() - ZERO.to::<X>(), v, acc);
+        }
+    }
+    acc
+}
+
+/// [`mod@quantized_tiles_of_codes_gated`] of few rows of `x`, by a weight whose rows have one scale each: both halves of a
+/// tile are one product, as in [`mod@crate::linear_tiles::linear_tiles_paired`]. `codes: [m / 8, 2, 8, k]`.
+#[kernel]
+pub fn quantized_tiles_of_codes_paired<
+    X: Float,
+    S: Float,
+    B: Float,
+    const BANDS: usize,
+    const HALF: usize,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const BITS: usize,
+    const ZERO: usize,
+    const PARTS: usize,
+    const ACT: usize,
+    const NORM: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 4>,
+    scales: View<S, 3>,
+    bias: View<B, 1>,
+    of: View<X, 2>,
+    rms: View<f32, 1>,
+    y: ViewMut<X, 2>,
+    each: i64,
+    eps: f32,
+) {
+    static_assert!(BANDS * 16 == BM, "a band is 8 gates and what they let through");
+    static_assert!(2 * HALF == BM, "half of a tile are gates");
+    let (m, n, k) = (y.dim(0), y.dim(1), codes.dim(3));
+    let (_, row, column) = scheduled_tile::<HALF, BN>(program_id(0), m, n);
+    let at = (row / 8, column);
+    let gate_bias = bias.load::<HALF>([row]).to::<f32>();
+    let up_bias = bias.load::<HALF>([row + m]).to::<f32>();
+    let gate_scale = scales.load::<HALF, 1, 1>([row, 0, 0]).squeeze(2).to::<f32>();
+    let up_scale = scales.load::<HALF, 1, 1>([row + m, 0, 0]).squeeze(2).to::<f32>();
+    let by = scales_at::<X, BN, NORM>((of, rms, eps), column);
+    let mut gates = zeros::<f32, HALF, BN>();
+    let mut ups = zeros::<f32, HALF, BN>();
+    // Parts are scaled before they are added, as where gates are tiles of their own.
+    if PARTS == 1 {
+        let both = pairs_of_rows::<X, BANDS, BM, BN, BK, BITS, ZERO>(x, codes, at, (0, k));
+        let (gate, up) = halves_of::<BANDS, HALF, BM, BN>(both);
+        gates = gate * gate_scale;
+        ups = up * up_scale;
+    } else {
+        for first in range(0, k, each) {
+            let bounds = (first, minimum(first + each, k));
+            let both = pairs_of_rows::<X, BANDS, BM, BN, BK, BITS, ZERO>(x, codes, at, bounds);
+            let (gate, up) = halves_of::<BANDS, HALF, BM, BN>(both);
+            gates = gates + gate * gate_scale;
+            ups = ups + up * up_scale;
+        }
+    }
+    let gate = rounded::<X, HALF, BN, NORM>(gates, by, gate_bias);
+    let up = rounded::<X, HALF, BN, NORM>(ups, by, up_bias);
+    y.store([row, column], let_through::<X, HALF, BN, ACT>(gate, up));
 }

@@ -27,6 +27,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &weights::KERNEL,
     &pick::KERNEL,
     &dropout::KERNEL,
+    &dropout_by_element::KERNEL,
 ];
 
 /// 32 random bits for each of `BLOCK` elements, of which the first has number `first`, a multiple of 4. Four elements
@@ -417,7 +418,21 @@ pub fn dropout<T: Float, A: Float, const BLOCK: usize>(
     p: f32,
 ) {
     let i = program_id(0) * BLOCK;
-    // As attention draws, which has other elements in a thread.
+    let keep = units::<BLOCK>(seed, offset, i) >= p;
+    let v = x.load::<BLOCK>([i]).to::<A>() * A::from(1.0 / (1.0 - p));
+    y.store([i], where_(keep, v, A::ZERO).to::<T>());
+}
+
+/// [`mod@dropout`] by the draws of attention's kernels, where a thread has elements of several rows: one computation for each.
+#[kernel]
+pub fn dropout_by_element<T: Float, A: Float, const BLOCK: usize>(
+    x: View<T, 1>,
+    y: ViewMut<T, 1>,
+    seed: u64,
+    offset: i64,
+    p: f32,
+) {
+    let i = program_id(0) * BLOCK;
     let keep = rand(seed, offset + i + arange::<BLOCK>()) >= p;
     let v = x.load::<BLOCK>([i]).to::<A>() * A::from(1.0 / (1.0 - p));
     y.store([i], where_(keep, v, A::ZERO).to::<T>());

@@ -7,6 +7,16 @@
 //! The long form is online: each of `LANES` places keeps the largest value it has seen and the sum
 //! of exponentials relative to it, of `WIDTH` neighbours at a time. They become one number a row
 //! only after the loop, so that no step of it waits for other threads.
+//!
+//! Rows of an odd length begin anywhere in a vector of 16 bytes. Where they lie dense, the unaligned form walks vectors of the
+//! whole tensor, of which the first and the last belong to two rows:
+//!
+//! ```text
+//! vectors     |........|........|........|........|
+//! row               |~~~~~~~~~~~~~~~~~~~~~~~|
+//! loads       |########|########|########|########|    what is of other rows counts as minus infinity
+//! stores            |##|########|########|###|         whole vectors but for both ends
+//! ```
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -15,9 +25,11 @@ use genesis_kernel::prelude::*;
 pub static KERNELS: &[&KernelDef] = &[
     &softmax::KERNEL,
     &softmax_long::KERNEL,
+    &softmax_unaligned::KERNEL,
     &softmax_bwd::KERNEL,
     &log_softmax::KERNEL,
     &log_softmax_long::KERNEL,
+    &log_softmax_unaligned::KERNEL,
     &log_softmax_bwd::KERNEL,
 ];
 
@@ -137,4 +149,61 @@ long! {
     softmax_long = |v, top, _log_total, scale| { fast::exp(v - top) * scale }
     /// Log-softmax of each row of `x: [m, n]`, any `n`.
     log_softmax_long = |v, top, log_total, _scale| { v - top - log_total }
+}
+
+macro_rules! unaligned {
+    ($($(#[$doc:meta])* $name:ident = |$v:ident, $top:ident, $log_total:ident, $scale:ident| { $($body:tt)* })*) => {$(
+        $(#[$doc])*
+        #[kernel]
+        pub fn $name<
+            T: Float,
+            A: Float,
+            const COLS: usize,
+            const LANES: usize,
+            const WIDTH: usize,
+            const VECTOR: usize,
+        >(
+            x: View<T, 1>,
+            y: ViewMut<T, 1>,
+            n: i64,
+        ) {
+            let start = program_id(0) * n;
+            let end = minimum(start + n, x.dim(0));
+            let first = multiple_of(start / VECTOR * VECTOR, VECTOR);
+            let chunks = cdiv(end - first, COLS);
+            let mut tops = full::<A, LANES>(A::MIN);
+            let mut totals = zeros::<A, LANES>();
+            for k in range(0, chunks, 1) {
+                let j = first + k * COLS;
+                let place = j + arange::<COLS>();
+                let inside = (place >= start) & (place < end);
+                let v = where_(inside, x.load::<COLS>([j]).to::<A>(), A::NEG_INFINITY);
+                let (top, total) = online(tops, totals, v.reshape::<LANES, WIDTH>());
+                tops = top;
+                totals = total;
+            }
+            let $top = max(tops, 0);
+            let total = sum(totals * fast::exp(tops - $top), 0);
+            let $scale = A::ONE / total;
+            let $log_total = log(total);
+            for k in range(0, chunks, 1) {
+                let j = first + (chunks - 1 - k) * COLS;
+                let $v = x.load::<COLS>([j]).to::<A>();
+                let all = ($($body)*).to::<T>();
+                if (j >= start) & (j + COLS <= end) {
+                    y.store([j], all);
+                } else {
+                    let place = j + arange::<COLS>();
+                    store(y.ptr() + place, all, (place >= start) & (place < end));
+                }
+            }
+        }
+    )*};
+}
+
+unaligned! {
+    /// Softmax of dense rows of `n` elements, any `n`: `x` and `y: [m n]`.
+    softmax_unaligned = |v, top, _log_total, scale| { fast::exp(v - top) * scale }
+    /// Log-softmax of dense rows of `n` elements, any `n`: `x` and `y: [m n]`.
+    log_softmax_unaligned = |v, top, log_total, _scale| { v - top - log_total }
 }

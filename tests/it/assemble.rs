@@ -38,9 +38,9 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
 pub(crate) fn usual(name: &str) -> i64 {
     match name {
         "BM" | "BN" | "BP" => 64,
-        "BH" | "AXES" | "LINES" | "UNIT" => 4,
+        "BH" | "AXES" | "LINES" | "UNIT" | "BANDS" => 4,
         "BW" => 16,
-        "BK" | "D" => 32,
+        "BK" | "D" | "HALF" => 32,
         "ROWS" | "TOKENS" | "OWN" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,

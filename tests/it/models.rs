@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use genesis::io::load_safetensors;
 use genesis::models::{
-    Batch, CausalLm, KvCache, LoadOptions, Loaded, Pass, RopeSettings, load, load_bert, load_vit,
+    Batch, CausalLm, Ends, KvCache, LoadOptions, Loaded, Pass, RopeSettings, load, load_bert,
+    load_vit,
 };
 use genesis::{DType, Device, Tensor};
 
@@ -106,6 +107,8 @@ struct Paged<'m> {
     cached: [usize; 2],
     /// The pages of each.
     pages: [Vec<i64>; 2],
+    /// Whether bits do not depend on what else is computed.
+    has_bits: bool,
 }
 
 impl<'m> Paged<'m> {
@@ -118,7 +121,7 @@ impl<'m> Paged<'m> {
         let cache = KvCache::new(model.kv_shape(), 2 * each as usize + 1, PAGE, dtype, device)?;
         // From the end, so that no order is a coincidence; page 0 is nobody's.
         let pages = [0, 1].map(|s| (0..each).map(|i| 2 * (each - i) - s).collect());
-        Ok(Paged { model, device, cache, cached: [0, 0], pages })
+        Ok(Paged { model, device, cache, cached: [0, 0], pages, has_bits: true })
     }
 
     /// Logits of new tokens of both sequences, in one pass.
@@ -136,7 +139,7 @@ impl<'m> Paged<'m> {
         let list = |values: &[i64]| Tensor::from_slice_on(values, &[values.len()], device);
         let lengths = self.cached.map(|length| length as i64);
         let width = self.pages[0].len();
-        let batch = Batch {
+        let mut batch = Batch {
             positions: list(&positions)?,
             slots: list(&slots)?,
             query_starts: list(&[0, new[0].len() as i64, positions.len() as i64])?,
@@ -144,9 +147,26 @@ impl<'m> Paged<'m> {
             pages: list(&self.pages.concat())?.reshape(&[2, width])?,
             max_queries: new[0].len().max(new[1].len()),
             max_keys: self.cached[0].max(self.cached[1]),
+            ends: None,
         };
-        let pass = Pass::Paged { batch: &batch, cache: &self.cache };
-        let hidden = self.model.hidden(&list(&new.concat())?, &pass)?;
+        let hidden = |batch: &Batch| {
+            let pass = Pass::Paged { batch, cache: &self.cache };
+            self.model.hidden(&list(&new.concat())?, &pass)
+        };
+        let all = hidden(&batch)?;
+        // A sequence without tokens has any row.
+        let ends = [new[0].len(), positions.len()].map(|end| end.saturating_sub(1) as i64);
+        batch.ends = Some(Ends::new(list(&ends)?)?);
+        let of_ends = hidden(&batch)?;
+        assert_eq!(of_ends.shape(), [2, all.shape()[1]]);
+        for s in (0..2).filter(|&s| !new[s].is_empty()) {
+            let [own, of_all] = [of_ends.narrow(0, s, 1)?, all.narrow(0, ends[s] as usize, 1)?];
+            match self.has_bits {
+                true => assert_eq!(own.to_f64_vec()?, of_all.to_f64_vec()?, "sequence {s}"),
+                false => check_near("hidden states of last tokens", &own, &of_all)?,
+            }
+        }
+        let hidden = all;
         let logits = self.model.logits(&hidden)?;
         let first = new[0].len();
         Ok([logits.narrow(0, 0, first)?, logits.narrow(0, first, new[1].len())?])
@@ -163,6 +183,7 @@ fn paged_passes_continue_as_transformers_does() -> Result<()> {
         let (length, new) = (prompts[0].len(), greedy[0].len());
         let at = (DType::F32, device);
         let mut paged = Paged::new(&*golden.loaded.model, length + new, at)?;
+        paged.has_bits = !name.starts_with("gpt2");
         let mut last = [0i64; 2];
         for piece in PIECES {
             let start = paged.cached;

@@ -193,16 +193,22 @@ fn split(is_split: bool) -> &'static str {
     if is_split { " split" } else { "" }
 }
 
+fn paired(is_paired: bool) -> &'static str {
+    if is_paired { " paired" } else { "" }
+}
+
 #[test]
 fn products_whose_rows_keep_their_bits() {
     let text = linear(|chip, [n, m, k]| {
         let all = [(2, false), (2, true), (4, false), (4, true)].map(|(bytes, is_gated)| {
             let tile = LinearTile::of(chip, [n, m, k], bytes, is_gated);
-            let LinearTile { parts, each, outputs, rows, step, warps, stages, blocks } = tile;
+            let LinearTile { parts, each, outputs, rows, step, warps, stages, .. } = tile;
+            let LinearTile { blocks, is_paired, .. } = tile;
             let cluster = if blocks > 1 { format!(" c{blocks}") } else { String::new() };
             let is_split = tile.is_split(chip, m.div_ceil(outputs) * n.div_ceil(rows));
-            let split = split(is_split);
-            format!("{parts}x{each} {outputs}x{rows}x{step} w{warps} s{stages}{cluster}{split}")
+            let (split, paired) = (split(is_split), paired(is_paired));
+            let size = format!("{parts}x{each} {outputs}x{rows}x{step}");
+            format!("{size} w{warps} s{stages}{cluster}{split}{paired}")
         });
         all.join(" | ")
     });
@@ -215,9 +221,10 @@ fn products_by_quantized_weights() {
         let all = [(1, false), (1, true), (2, false), (2, true)].map(|(halves, is_gated)| {
             let extents = QuantizedExtents { n, m, k, halves, is_gated };
             let of_steps = [64, 128].map(|step| {
-                let QuantizedTile { parts, each, rows, tiles, stages, is_split } =
-                    QuantizedTile::of(chip, extents, step);
-                format!("{parts}x{each} {tiles} of {rows} s{stages}{}", split(is_split))
+                let tile = QuantizedTile::of(chip, extents, step);
+                let QuantizedTile { parts, each, rows, tiles, stages, is_split, is_paired } = tile;
+                let (split, paired) = (split(is_split), paired(is_paired));
+                format!("{parts}x{each} {tiles} of {rows} s{stages}{split}{paired}")
             });
             of_steps.join(", ")
         });

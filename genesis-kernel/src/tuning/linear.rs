@@ -22,6 +22,10 @@ const PARTS: usize = 4;
 pub const LEAST_ROWS: usize = 8;
 /// Outputs of a tile of MMAs: the rows of a `wgmma`.
 pub const OUTPUTS: usize = 64;
+/// Gates that lie side by side in a tile of pairs: half of the rows that a warp's MMA has, of which a thread has two.
+pub const PAIRED: usize = 8;
+/// Stages of 128 elements of K that shared memory has room for, of 64 outputs and few rows.
+const MOST_STAGES: usize = 11;
 /// Rows and outputs of the largest tile.
 const WIDE: usize = 128;
 
@@ -44,6 +48,8 @@ pub struct LinearTile {
     pub stages: u32,
     /// Blocks of the cluster that a program is; 1 where it is a block.
     pub blocks: u32,
+    /// Whether a tile's outputs are gates and what they let through, half of them each.
+    pub is_paired: bool,
 }
 
 impl LinearTile {
@@ -63,7 +69,7 @@ impl LinearTile {
         // of the weight. A decode step of 64 rows of a small model takes 7 % less.
         let tiles = m.div_ceil(OUTPUTS) * n.div_ceil(rows);
         let is_small = rows <= 64 && 2 * parts * tiles <= chip.multiprocessors();
-        let is_paired = is_gated && parts == 1 && chip.tma_feeds_mma() && chip.max_cluster() > 1;
+        let shares_rows = is_gated && parts == 1 && chip.tma_feeds_mma() && chip.max_cluster() > 1;
         // Of few rows all that a program reads of a weight should be under way at once. Multiply-adds of f32 take
         // smaller steps. Two accumulators of gates in several parts are as many registers as a thread has.
         let (outputs, step, warps, stages) = match (bytes, rows) {
@@ -72,15 +78,19 @@ impl LinearTile {
             // More tiles than multiprocessors: several programs of one, of which one reads while another ends. The head of a
             // small model, 151936 outputs of 896, takes 68 us in place of 74.
             (2, _) if is_few && parts == 1 && tiles > chip.multiprocessors() => (64, 128, 4, 3),
-            // Asynchronous products take 64 outputs: with 16 the sums of one wait for each other 33 clocks a step.
-            (2, _) if is_few => (64, 128, 4, if parts == 1 { 7 } else { 6 }),
+            // Asynchronous products take 64 outputs: with 16 the sums of one wait for each other 33 clocks a step. A program
+            // that has a multiprocessor for itself asks for all that it reads.
+            (2, _) if is_few && parts * tiles <= chip.multiprocessors() => {
+                (64, 128, 4, (each / 128).clamp(2, MOST_STAGES) as u32)
+            }
+            (2, _) if is_few => (64, 128, 4, 6),
             (2, _) if is_small && !is_gated => (16, 128, 4, 4),
             // What shared memory holds beside the panels of a store: 8192 tokens of a small model take 20.1 ms in place
             // of 20.5 with 4 stages of the products that are cut along K.
             (2, WIDE) if !is_gated && chip.tma_feeds_mma() => (128, 64, 8, 6),
             (2, WIDE) if !is_gated => (128, 64, 8, 4),
             // The blocks of a cluster share the rows of `x`: 20.2 ms in place of 20.5.
-            (2, WIDE) if is_paired => (2 * WIDE, 64, 8, 4),
+            (2, WIDE) if shares_rows => (2 * WIDE, 64, 8, 4),
             (2, WIDE) if parts == 1 => (128, 64, 8, 3),
             (2, _) if is_gated && rows < WIDE => (64, 64, 4, 6),
             (2, _) => (64, 64, 4, 4),
@@ -88,7 +98,10 @@ impl LinearTile {
         };
         let parts = k.div_ceil(each).max(1);
         let blocks = if outputs > WIDE { 2 } else { 1 };
-        LinearTile { parts, each, outputs, rows, step, warps, stages, blocks }
+        // Gates of few rows for less than all multiprocessors: pairs are twice as many programs, of half of the products.
+        let is_paired = is_gated && is_few && bytes == 2 && m.is_multiple_of(PAIRED);
+        let is_paired = is_paired && tiles < chip.multiprocessors();
+        LinearTile { parts, each, outputs, rows, step, warps, stages, blocks, is_paired }
     }
 
     /// Whether each part of `tiles` tiles is a program of its own: of few rows in one part, and where there are tiles for
@@ -111,6 +124,8 @@ const PROGRAMS: usize = 2;
 /// Shared memory of each of them, stages up to which it grows, and a stage's bytes at most.
 const SHARED_BYTES: usize = 104 << 10;
 const STAGES: usize = 8;
+/// Steps of a program up to which all are under way at once.
+const ALL_STEPS: usize = 10;
 const STAGE_BYTES: usize = 48 << 10;
 
 /// How a product of rows by a quantized weight is computed on a GPU.
@@ -128,6 +143,8 @@ pub struct QuantizedTile {
     pub stages: usize,
     /// Whether a part is a program of its own.
     pub is_split: bool,
+    /// Whether tiles of gates and what they let through may be one product: see [`LinearTile::is_paired`].
+    pub is_paired: bool,
 }
 
 /// The extents of a product by a quantized weight.
@@ -166,7 +183,8 @@ impl QuantizedTile {
             rows => rows.min(most),
         };
         let down = n.div_ceil(rows);
-        let stages = (SHARED_BYTES / stage(rows)).clamp(2, STAGES);
+        let most = if each <= ALL_STEPS { ALL_STEPS } else { STAGES };
+        let stages = (SHARED_BYTES / stage(rows)).clamp(2, most);
         let tiles = down * if is_gated { (m / 2).div_ceil(OUTPUTS) } else { across };
         // One part of few rows is a program that asks for what follows the product ahead of it. Gates in one part are
         // its too: the last program of a tile would wait longer for memory than this one computes (a decode step of a
@@ -176,7 +194,9 @@ impl QuantizedTile {
             1 if !is_gated || is_few => is_few && !is_gated,
             _ => across * down < wanted && tiles <= MAX_SHARED,
         };
-        QuantizedTile { parts, each, rows, tiles, stages, is_split }
+        let is_paired = is_gated && is_few && !is_split && (m / 2).is_multiple_of(PAIRED);
+        let is_paired = is_paired && tiles < chip.multiprocessors();
+        QuantizedTile { parts, each, rows, tiles, stages, is_split, is_paired }
     }
 }
 

@@ -8,7 +8,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
-use crate::models::{Batch, CausalLm, KvCache, Pass};
+use crate::models::{Batch, CausalLm, Ends, KvCache, Pass};
 use crate::tensor::Tensor;
 
 /// New tokens of one sequence.
@@ -47,18 +47,32 @@ pub(super) const ROWS: usize = 64;
 impl CachedModel<'_> {
     /// The hidden states of all new tokens, `[N, C]`.
     pub(super) fn hidden(&self, pieces: &[Piece]) -> Result<Tensor> {
+        let batch = batch(pieces, self.cache.page_size(), self.device)?;
+        let (hidden, new) = self.hidden_in(pieces, &batch)?;
+        match hidden.shape() {
+            [rows, _] if *rows == new => Ok(hidden),
+            found => Err(wrong_hidden(found, new)),
+        }
+    }
+
+    /// The hidden states of the last new token of each sequence, `[S, C]`.
+    pub(super) fn hidden_ends(&self, pieces: &[Piece]) -> Result<Tensor> {
+        let new: usize = pieces.iter().map(|piece| piece.tokens.len()).sum();
+        if new == pieces.len() {
+            return self.hidden(pieces);
+        }
+        let mut batch = batch(pieces, self.cache.page_size(), self.device)?;
+        let rows = batch.query_starts.narrow(0, 1, pieces.len())?.sub_scalar(1.0)?;
+        looked_at(&mut batch, new, rows, |batch| Ok(self.hidden_in(pieces, batch)?.0))
+    }
+
+    /// What a model gives for new tokens, and how many these are.
+    fn hidden_in(&self, pieces: &[Piece], batch: &Batch) -> Result<(Tensor, usize)> {
         let tokens = pieces.iter().flat_map(|piece| &piece.tokens).map(|&token| i64::from(token));
         let tokens: Vec<i64> = tokens.collect();
-        let batch = batch(pieces, self.cache.page_size(), self.device)?;
         let tokens = integers(&tokens, self.device)?; // [N]
-        let hidden =
-            self.model.hidden(&tokens, &Pass::Paged { batch: &batch, cache: self.cache })?;
-        if hidden.rank() != 2 || hidden.shape()[0] != tokens.shape()[0] {
-            let (found, new) = (hidden.shape(), tokens.shape()[0]);
-            let message = format!("the model gave hidden states {found:?} for {new} tokens");
-            return Err(Error::op("generate", message));
-        }
-        Ok(hidden)
+        let hidden = self.model.hidden(&tokens, &Pass::Paged { batch, cache: self.cache })?;
+        Ok((hidden, tokens.numel()))
     }
 
     /// Logits of some rows of hidden states, row after row.
@@ -83,6 +97,27 @@ impl CachedModel<'_> {
         }
         Ok(logits)
     }
+}
+
+/// The hidden states of some of `new` tokens, the last of each sequence, by a model that may give these alone.
+pub(super) fn looked_at(
+    batch: &mut Batch,
+    new: usize,
+    rows: Tensor,
+    hidden: impl FnOnce(&Batch) -> Result<Tensor>,
+) -> Result<Tensor> {
+    // Of as many rows as there are tokens nobody could tell which they are.
+    batch.ends = (rows.numel() != new).then(|| Ends::new(rows.clone())).transpose()?;
+    let hidden = hidden(batch)?;
+    match hidden.shape() {
+        [all, _] if *all == new => hidden.index_select(0, &rows),
+        [ends, _] if *ends == rows.numel() => Ok(hidden),
+        found => Err(wrong_hidden(found, new)),
+    }
+}
+
+fn wrong_hidden(found: &[usize], new: usize) -> Error {
+    Error::op("generate", format!("the model gave hidden states {found:?} for {new} tokens"))
 }
 
 /// Where a model's parameters are, and of which dtype its first floating one is.
@@ -120,6 +155,7 @@ fn batch(pieces: &[Piece], page_size: usize, device: Device) -> Result<Batch> {
         pages: Tensor::from_slice_on(&pages, &[pieces.len(), columns], device)?,
         max_queries: pieces.iter().map(|piece| piece.tokens.len()).max().unwrap_or(0),
         max_keys,
+        ends: None,
     })
 }
 

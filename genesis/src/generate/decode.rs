@@ -56,7 +56,7 @@ pub(super) enum Tokens<'a> {
 /// A step that was launched.
 #[derive(Debug)]
 pub(super) struct Decoded {
-    /// `[N, C]`, the hidden state of each new token; the next step writes over it.
+    /// `[S, C]`, the hidden state of the last new token of each sequence; the next step writes over it.
     pub(super) hidden: Tensor,
     /// A copy of the token of each sequence, `[S]`, on its way to the host.
     drawn: Tensor,
@@ -284,6 +284,7 @@ fn step(
         pages: words.narrow(0, sizes.table(), rows * pages)?.reshape(&[rows, pages])?,
         max_queries: 1,
         max_keys: pages * cache.page_size(),
+        ends: None,
     };
     let tokens = next.call(&[&line(0)?, &last])?; // [S]
     let hidden = model.hidden(&tokens, &Pass::Paged { batch: &batch, cache })?; // [S, C]

@@ -1,8 +1,9 @@
 //! What a step does for each sequence behind the model: rows of logits to tokens.
 //!
-//! A step's hidden states have a row for each new token. A sequence looks at few of them: at the last one, which
-//! picks its next token; with drafts, at one more for each draft; with log-probabilities of the prompt, at
-//! each of the prompt. Rows are independent, so that sequences pick in parallel, and in order in each.
+//! A sequence looks at few hidden states of its new tokens: at the last one, which picks its next token; with drafts, at
+//! one more for each draft; with log-probabilities of the prompt, at each of the prompt. Where all look at their last
+//! one alone, a step has a row for each sequence, else one for each new token. Rows are independent, so that sequences
+//! pick in parallel, and in order in each.
 
 use rayon::prelude::*;
 
@@ -20,8 +21,8 @@ pub(super) struct Job<'a> {
     drafts: Vec<u32>,
     /// Its number in the step.
     pub(super) place: usize,
-    /// The row of its first new token.
-    row: usize,
+    /// The row of the last of its tokens that are planned.
+    last: usize,
     events: Vec<Event>,
 }
 
@@ -35,9 +36,14 @@ pub(super) struct Progress {
 }
 
 impl<'a> Job<'a> {
-    /// The part of a sequence at a place of a step that was launched, whose new tokens begin at a row.
-    pub(super) fn of_place(sequence: &'a mut Sequence, place: usize, row: usize) -> Job<'a> {
-        Job { sequence, drafts: Vec::new(), place, row, events: Vec::new() }
+    /// The part of a sequence at a place of a step that has a row for each sequence.
+    pub(super) fn of_place(sequence: &'a mut Sequence, place: usize) -> Job<'a> {
+        Job { sequence, drafts: Vec::new(), place, last: place, events: Vec::new() }
+    }
+
+    /// With a row for each sequence in place of one for each new token.
+    pub(super) fn by_place(&mut self) {
+        self.last = self.place;
     }
 
     /// The new tokens of its sequence, drafts included.
@@ -72,8 +78,8 @@ impl<'a> Job<'a> {
 
     /// Rows whose logits pick a token.
     pub(super) fn rows(&self) -> std::ops::Range<usize> {
-        let end = self.row + self.sequence.planned;
-        if self.is_picking() { end - 1..end + self.drafts.len() } else { end..end }
+        let end = self.last + 1;
+        if self.is_picking() { self.last..end + self.drafts.len() } else { end..end }
     }
 
     /// What the token of each of these rows is drawn by.
@@ -117,9 +123,9 @@ pub(super) fn jobs(sequences: Vec<&mut Sequence>, drafts: Vec<Vec<u32>>) -> Vec<
     let mut next = 0;
     let job = |(place, (sequence, drafts)): (usize, (_, Vec<u32>))| {
         let sequence: &mut Sequence = sequence;
-        let row = next;
+        let last = next + sequence.planned - 1;
         next += sequence.planned + drafts.len();
-        Job { sequence, drafts, place, row, events: Vec::new() }
+        Job { sequence, drafts, place, last, events: Vec::new() }
     };
     sequences.into_iter().zip(drafts).enumerate().map(job).collect()
 }
@@ -142,8 +148,9 @@ pub(super) fn groups<'a, 'b>(mut jobs: &'a mut [Job<'b>]) -> Vec<&'a mut [Job<'b
 
 /// Log-probabilities of the prompt's tokens that a job's rows give.
 pub(super) fn score(model: &CachedModel<'_>, hidden: &Tensor, job: &mut Job<'_>) -> Result<()> {
-    let scored = job.sequence.scored_rows(job.sequence.planned);
-    let rows: Vec<usize> = scored.map(|row| job.row + row).collect();
+    let planned = job.sequence.planned;
+    let scored = job.sequence.scored_rows(planned);
+    let rows: Vec<usize> = scored.map(|row| job.last + 1 - planned + row).collect();
     for rows in rows.chunks(ROWS) {
         let logits = model.logits(hidden, rows)?;
         logits.chunks(model.model.vocab_size()).for_each(|row| job.sequence.score(row));

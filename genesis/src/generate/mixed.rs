@@ -18,7 +18,7 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Device, bytes_of};
 
-use super::batch::slot;
+use super::batch::{looked_at, slot};
 use super::decode::{Decoded, Step, recorded, rows_of};
 use super::row::{Draw, Draws, halves, numbers, paired, wholes};
 use crate::error::Result;
@@ -193,8 +193,8 @@ fn packed(parts: &[Part<'_>], sizes: Sizes, page_size: usize) -> Vec<i64> {
     all
 }
 
-/// A step, from new tokens and what goes with them to their hidden states and the next token of each sequence, which is
-/// in `last` then.
+/// A step, from new tokens and what goes with them to the hidden state of each sequence's last one and its next token,
+/// which is in `last` then.
 fn step(
     model: &dyn CausalLm,
     cache: &KvCache,
@@ -205,7 +205,7 @@ fn step(
     let sequences = table.shape()[0];
     let sizes = Sizes { tokens: rows.shape()[1], sequences, pages: table.shape()[1] };
     let line = |number: usize| lines.narrow(0, number * sequences, sequences);
-    let batch = Batch {
+    let mut batch = Batch {
         positions: rows.select(0, 1)?,
         slots: rows.select(0, 2)?,
         query_starts: lines.narrow(0, LINES * sequences + sizes.numbers(), sequences + 1)?,
@@ -213,15 +213,17 @@ fn step(
         pages: table.clone(),
         max_queries: sizes.tokens,
         max_keys: sizes.pages * cache.page_size(),
+        ends: None,
     };
-    let hidden = model.hidden(&rows.select(0, 0)?, &Pass::Paged { batch: &batch, cache })?; // [N, C]
+    let hidden = looked_at(&mut batch, sizes.tokens, line(4)?, |batch| {
+        model.hidden(&rows.select(0, 0)?, &Pass::Paged { batch, cache })
+    })?; // [S, C]
     let draws = Draws {
         numbers: halves(lines, LINES * sequences, &[3, sequences]),
         wholes: lines.narrow(0, sequences, 3 * sequences)?.reshape(&[3, sequences])?,
     };
     let drawn = last.narrow(0, 0, sequences)?;
-    let ends = hidden.index_select(0, &line(4)?)?; // [S, C]
-    draws.pick_into(&model.logits(&ends)?, &drawn)?;
+    draws.pick_into(&model.logits(&hidden)?, &drawn)?;
     Ok(vec![hidden, drawn])
 }
 

@@ -155,7 +155,7 @@ impl Drafter {
             })
             .collect();
         if !pieces.is_empty() {
-            draft.cached().hidden(&pieces)?;
+            draft.cached().hidden_ends(&pieces)?;
             prompts.iter_mut().for_each(|s| s.drafted = s.computed + s.planned);
         }
         Ok(())
@@ -231,13 +231,8 @@ impl DraftModel {
         pieces: &[Piece],
         sequences: &[&mut Sequence],
     ) -> Result<Vec<Option<u32>>> {
-        let mut end = 0;
-        let last = pieces.iter().map(|piece| {
-            end += piece.tokens.len();
-            end - 1
-        });
-        let rows: Vec<usize> = last.collect();
-        let hidden = self.cached().hidden(pieces)?;
+        let hidden = self.cached().hidden_ends(pieces)?;
+        let rows: Vec<usize> = (0..pieces.len()).collect();
         let mut logits = self.cached().logits(&hidden, &rows)?;
         let rows = logits.chunks_mut(self.model.vocab_size());
         let guess = |((&index, piece), row): ((&usize, &Piece), &mut [f32])| {

@@ -50,7 +50,7 @@ impl Engine {
         self.stats.recorded_steps += 1;
         let part = |(&arrival, sequence)| {
             let place = step.place(arrival)?;
-            Some((arrival, Job::of_place(sequence, place, step.rows(place).start)))
+            Some((arrival, Job::of_place(sequence, place)))
         };
         let parts = self.scheduler.running.iter_mut().filter_map(part);
         let (arrivals, mut jobs): (Vec<u64>, Vec<Job<'_>>) = parts.unzip();
@@ -135,7 +135,12 @@ fn by_ops(
     limits: &Limits,
 ) -> Result<()> {
     let pieces: Vec<Piece> = jobs.iter().map(Job::piece).collect();
-    let hidden = model.hidden(&pieces)?;
+    let hidden = if jobs.iter().all(Job::is_plain) {
+        jobs.iter_mut().for_each(Job::by_place);
+        model.hidden_ends(&pieces)?
+    } else {
+        model.hidden(&pieces)?
+    };
     for job in &mut *jobs {
         score(model, &hidden, job)?;
     }

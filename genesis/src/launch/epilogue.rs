@@ -2,7 +2,7 @@
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Arg, Device};
-use genesis_kernel::tuning::linear::FEW_ROWS;
+use genesis_kernel::tuning::linear::{FEW_ROWS, PAIRED};
 
 use super::deferred_norm::{DeferredNorm, Gain};
 use super::{number, reduce, turned, view, view_of};
@@ -63,6 +63,29 @@ impl<'t> Fusion<'t> {
     /// A product and what follows it.
     pub(crate) fn of(then: Epilogue<'t>) -> Fusion<'t> {
         Fusion { norm: None, then, next: None }
+    }
+}
+
+/// A tile whose outputs are gates and what they let through in turns, and the weight `[2 m, k]` as it reads it: see
+/// [`mod@kernels::linear_tiles::linear_tiles_paired`].
+pub(super) struct PairedTile {
+    /// Bands of a tile: as many gates as lie side by side, and what these let through.
+    pub(super) bands: usize,
+    /// Gates of a tile.
+    pub(super) half: usize,
+    pub(super) shape: [usize; 4],
+    pub(super) strides: [i64; 4],
+}
+
+impl PairedTile {
+    /// For tiles of so many outputs of a weight of `m` gates.
+    pub(super) fn of(outputs: usize, m: usize, k: usize) -> PairedTile {
+        PairedTile {
+            bands: outputs / (2 * PAIRED),
+            half: outputs / 2,
+            shape: [m / PAIRED, 2, PAIRED, k],
+            strides: [PAIRED * k, m * k, k, 1].map(|n| n as i64),
+        }
     }
 }
 

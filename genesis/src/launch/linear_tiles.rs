@@ -11,8 +11,8 @@ use genesis_kernel::tuning::linear::{FEW_ROWS, LEAST_ROWS, LinearTile};
 use kernels::linear_tiles as device;
 
 use super::config::chip;
-use super::epilogue::{Additions, Fusion, Scaling, shared_sums};
-use super::{cast, constants, launch_as, pointer, turned, view_of};
+use super::epilogue::{Additions, Fusion, PairedTile, Scaling, shared_sums};
+use super::{cast, constants, launch_as, pointer, turned, view, view_of};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -82,6 +82,20 @@ fn launch(
     let each = Arg::Scalar(Scalar::int(DType::I64, plan.each as i64));
     let dtypes = [x.dtype(), bias.dtype()];
     let scaling = Scaling::of(fusion.norm, n, x)?;
+    if let Some(gate) = gate
+        && plan.is_paired
+    {
+        let tile = PairedTile::of(outs, m, k);
+        consts = [tile.bands, tile.half, outs, rows, step, plan.parts].map(|n| n as i64).to_vec();
+        consts.extend([gate as i64, scaling.kind]);
+        args[0] = view(weight, &tile.shape, &tile.strides, false);
+        args.extend(scaling.views);
+        args.extend([turned(y, true), each, scaling.eps]);
+        let options = LaunchOptions { constant: constants(&[(0, weight), (2, bias)]), ..options };
+        let grid = Grid::x(m.div_ceil(tile.half) * n.div_ceil(rows));
+        let kernel = &device::linear_tiles_paired::KERNEL;
+        return launch_as(kernel, y, grid, &dtypes, &consts, options, &args);
+    }
     if let Some(gate) = gate {
         let is_one = plan.parts == 1 && n <= FEW_ROWS;
         consts.extend([plan.parts as i64, gate as i64, i64::from(is_one), scaling.kind]);

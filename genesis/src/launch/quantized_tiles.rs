@@ -10,7 +10,7 @@ use genesis_kernel::tuning::linear::{OUTPUTS, QuantizedExtents, QuantizedSteps, 
 use kernels::quantized_tiles as device;
 
 use super::config::chip;
-use super::epilogue::{Additions, Fusion, Scaling, shared_sums};
+use super::epilogue::{Additions, Fusion, Gate, PairedTile, Scaling, shared_sums};
 use super::linear_rows::aligned;
 use super::planes::Planes;
 use super::{constants, launch_as, own_view, pointer, turned, view};
@@ -33,7 +33,7 @@ pub(crate) fn steps(x: DType, w: &Planes<'_>) -> Option<QuantizedSteps> {
 /// `y: [n, m]`, or of half as many outputs behind a gate.
 pub(crate) fn quantized_tiles(
     x: &Tensor,
-    (w, QuantizedSteps { step, groups, span }): (&Planes<'_>, QuantizedSteps),
+    (w, steps): (&Planes<'_>, QuantizedSteps),
     bias: &Tensor,
     y: &Tensor,
     fusion: Fusion<'_>,
@@ -41,7 +41,11 @@ pub(crate) fn quantized_tiles(
     let (n, m, on) = (x.shape()[0], w.codes.shape()[0], y.device());
     let (halves, k, gate) = (w.parts(), w.groups() * w.lanes(), fusion.then.gate());
     let extents = QuantizedExtents { n, m, k, halves, is_gated: gate.is_some() };
+    let QuantizedSteps { step, groups, span } = steps;
     let cut = QuantizedTile::of(&chip(on), extents, step);
+    if let Some(gate) = gate.filter(|_| cut.is_paired && span == 0) {
+        return paired(x, (w, &cut, step), bias, y, (fusion, gate));
+    }
     let shares = if cut.is_split { cut.parts * if gate.is_some() { 2 } else { 1 } } else { 1 };
     let x = aligned(x)?.reshape(&[n, halves, k])?;
     let mins = w.mins.unwrap_or(w.scales);
@@ -79,8 +83,40 @@ pub(crate) fn quantized_tiles(
             &device::quantized_tiles_of_codes::KERNEL
         }
     };
-    let (num_warps, num_stages) = (Some(4), Some(cut.stages as u32));
-    let options = LaunchOptions { num_warps, num_stages, constant, ..LaunchOptions::default() };
+    let options = options_of(&cut, constant);
     let dtypes = [x.dtype(), w.scales.dtype(), bias.dtype()];
     launch_as(kernel, y, Grid::x(shares * cut.tiles), &dtypes, &consts, options, &args)
+}
+
+/// Gates of few rows, by a weight whose rows have one scale each.
+fn paired(
+    x: &Tensor,
+    (w, cut, step): (&Planes<'_>, &QuantizedTile, usize),
+    bias: &Tensor,
+    y: &Tensor,
+    (fusion, gate): (Fusion<'_>, Gate),
+) -> Result<()> {
+    let (n, m) = (x.shape()[0], w.codes.shape()[0] / 2);
+    let (halves, k) = (w.parts(), w.groups() * w.lanes());
+    let x = aligned(x)?.reshape(&[n, halves, k])?;
+    let scaling = Scaling::of(fusion.norm, n, &x)?;
+    let tile = PairedTile::of(OUTPUTS, m, k);
+    let consts = [tile.bands, tile.half, OUTPUTS, cut.rows, step].map(|c| c as i64);
+    let form = [w.form()[0], w.zero.into(), cut.parts as i64, gate as i64, scaling.kind];
+    let codes = view(w.codes, &tile.shape, &tile.strides, false);
+    let mut args = vec![own_view(&x, false), codes];
+    args.extend([w.scales, bias].map(|t| own_view(t, false)));
+    args.extend(scaling.views);
+    let each = Arg::Scalar(Scalar::int(DType::I64, (cut.each * step) as i64));
+    args.extend([turned(y, true), each, scaling.eps]);
+    let options = options_of(cut, constants(&[(1, w.codes), (2, w.scales), (3, bias)]));
+    let grid = Grid::x(m.div_ceil(tile.half) * n.div_ceil(cut.rows));
+    let dtypes = [x.dtype(), w.scales.dtype(), bias.dtype()];
+    let kernel = &device::quantized_tiles_of_codes_paired::KERNEL;
+    launch_as(kernel, y, grid, &dtypes, &[&consts[..], &form].concat(), options, &args)
+}
+
+fn options_of(cut: &QuantizedTile, constant: u32) -> LaunchOptions {
+    let (num_warps, num_stages) = (Some(4), Some(cut.stages as u32));
+    LaunchOptions { num_warps, num_stages, constant, ..LaunchOptions::default() }
 }

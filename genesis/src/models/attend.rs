@@ -2,10 +2,11 @@
 
 use genesis_kernel::ir::DType;
 
+use super::paged::Ends;
 use super::{Batch, ContextParts, KvCache, Packed, Pass};
 use crate::distributed::context_parallel_attention_with;
 use crate::error::Result;
-use crate::ops::{Attention, PagedAttention, limit_of};
+use crate::ops::{Attention, PagedAttention, PagedLayout, limit_of};
 use crate::tensor::Tensor;
 
 /// How the queries of a layer look at keys.
@@ -30,12 +31,18 @@ pub(super) struct Heads<'a> {
 impl Attend {
     /// What each token's queries see in the keys of its sequence up to its own: `[.., tokens, H * D]`.
     ///
-    /// In a paged pass keys and values are written to the cache of the layer first.
-    pub(super) fn run(&self, heads: Heads<'_>, layer: usize, pass: &Pass<'_>) -> Result<Tensor> {
+    /// In a paged pass keys and values are written to the cache of the layer first; then only queries of `ends` look,
+    /// where there are such.
+    pub(super) fn run(
+        &self,
+        heads: Heads<'_>,
+        layer: usize,
+        (pass, ends): (&Pass<'_>, Option<&Ends>),
+    ) -> Result<Tensor> {
         let y = match pass {
             Pass::Whole => self.whole(heads)?,
             Pass::Packed(packed) => self.packed(heads, packed)?,
-            Pass::Paged { batch, cache } => self.paged(heads, layer, (batch, cache))?,
+            Pass::Paged { batch, cache } => self.paged(heads, layer, (batch, cache, ends))?,
         };
         let shape = y.shape();
         let (lead, channels) = shape.split_at(shape.len() - 2);
@@ -96,12 +103,15 @@ impl Attend {
         &self,
         Heads { q, k, v }: Heads<'_>,
         layer: usize,
-        (batch, cache): (&Batch, &KvCache),
+        (batch, cache, ends): (&Batch, &KvCache, Option<&Ends>),
     ) -> Result<Tensor> {
         let (keys, values) = cache.layer(layer)?;
         keys.write_slots_(&kept(k, keys.dtype())?, &batch.slots)?;
         values.write_slots_(&kept(v, keys.dtype())?, &batch.slots)?;
-        self.seen(q, layer, (batch, cache))
+        match ends {
+            Some(ends) => self.seen(&ends.of(q)?, (keys, values), &batch.layout_of(ends)),
+            None => self.seen(q, (keys, values), &batch.layout()),
+        }
     }
 
     /// How queries look at a cache in pages.
@@ -114,14 +124,18 @@ impl Attend {
         }
     }
 
-    fn seen(&self, q: &Tensor, layer: usize, (batch, cache): (&Batch, &KvCache)) -> Result<Tensor> {
-        let (keys, values) = cache.layer(layer)?;
-        let (layout, options) = (batch.layout(), self.paged_options());
+    fn seen(
+        &self,
+        q: &Tensor,
+        (keys, values): (&Tensor, &Tensor),
+        layout: &PagedLayout<'_>,
+    ) -> Result<Tensor> {
+        let options = self.paged_options();
         let queries = match limit_of(keys.dtype()) {
             0 => q.to_dtype(keys.dtype())?,
             _ => q.clone(),
         };
-        queries.paged_attention(keys, values, &layout, &options)?.to_dtype(q.dtype())
+        queries.paged_attention(keys, values, layout, &options)?.to_dtype(q.dtype())
     }
 }
 

@@ -5,6 +5,7 @@ use super::attend::{Attend, Heads};
 use super::blueprint::Blueprint;
 use super::norm::Norm;
 use super::normed::Normed;
+use super::paged::Ends;
 use super::projection::Projection;
 use super::residual::Residual;
 use super::rotation::Rotation;
@@ -25,6 +26,18 @@ pub struct Context<'a> {
     pub layer: usize,
     /// The norm that the next layer begins with, where its products defer it.
     pub next: Option<&'a Norm>,
+    /// The tokens that go on behind the layer's keys and values, where these are not all.
+    pub ends: Option<&'a Ends>,
+}
+
+impl Context<'_> {
+    /// The residual stream of the tokens that go on.
+    pub(super) fn going_on(&self, residual: Residual) -> Result<Residual> {
+        match self.ends {
+            Some(ends) => residual.at_ends(ends),
+            None => Ok(residual),
+        }
+    }
 }
 
 /// Sizes and kinds of the attention of a layer.
@@ -115,7 +128,7 @@ impl SelfAttention {
         Ok(SelfAttention { q_norm, k_norm, ..self })
     }
 
-    /// What the tokens see, projected.
+    /// What the tokens that go on see, projected.
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
@@ -158,6 +171,7 @@ impl SelfAttention {
         residual: Residual,
         next: Option<&Norm>,
     ) -> Result<Residual> {
+        let residual = context.going_on(residual)?;
         if is_observed() || self.parallel.is_some() {
             return residual.plus(self.forward(x, context)?);
         }
@@ -165,14 +179,15 @@ impl SelfAttention {
         watch_as(self, Residual::sum, run)
     }
 
-    /// The values that the tokens see, `[.., tokens, H * D]`.
+    /// The values that the tokens that go on see, `[.., tokens, H * D]`.
     fn seen(&self, x: &Normed<'_>, context: &Context<'_>) -> Result<Tensor> {
         let [q, k, v] = self.products(x)?;
         let (rotation, layer) = (&context.rotations[self.rope], context.layer);
         let heads = Heads { q: &q, k: &k, v: &v };
         let norms = (self.q_norm.as_ref(), self.k_norm.as_ref());
         if let Pass::Paged { batch, cache } = context.pass
-            && let Some(y) = rotation.seen(heads, norms, &self.attend, layer, (batch, cache))?
+            && let Some(y) =
+                rotation.seen(heads, norms, &self.attend, layer, (batch, cache, context.ends))?
         {
             return y.flatten(-2, -1);
         }
@@ -182,7 +197,7 @@ impl SelfAttention {
         };
         let q = rotation.apply(&normed(&q, norms.0)?)?;
         let k = rotation.apply(&normed(&k, norms.1)?)?;
-        self.attend.run(Heads { q: &q, k: &k, v: &v }, layer, context.pass)
+        self.attend.run(Heads { q: &q, k: &k, v: &v }, layer, (context.pass, context.ends))
     }
 
     /// Queries `[.., tokens, H, D]`, keys and values `[.., tokens, G, D]`: parts of one product where weights are

@@ -24,7 +24,7 @@ use crate::autograd::no_grad;
 use crate::distributed::{FullyShard, FullyShardOptions, Parallel, Sharding};
 use crate::error::{Error, Result};
 use crate::nn::{
-    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, replace, watch,
+    Embedding, Layer, Module, Parameter, Replacement, Weight, handles, is_observed, replace, watch,
 };
 use crate::ops::{Activation, Reduction};
 use crate::tensor::{Creation, Tensor};
@@ -248,6 +248,9 @@ impl<B: Block> DecoderLm<B> {
         let checkpoints = LayerCheckpoints::of(pass, &rotations);
         watch(model, || {
             let (is_first, is_last) = self.ends();
+            // Who observes a layer is shown all tokens.
+            let ends = pass.ends().filter(|_| is_last && !is_observed());
+            let last = self.own_layers().last();
             let mut x = Residual::new(match is_first {
                 true => self.embedded(tokens)?,
                 false => tokens.clone(),
@@ -260,7 +263,9 @@ impl<B: Block> DecoderLm<B> {
                 }
                 let block = &model.layers[layer];
                 let next = model.layers.get(layer + 1).and_then(Block::deferred_norm);
-                x = block.forward(x, &Context { pass, rotations: &rotations, layer, next })?;
+                let ends = ends.filter(|_| last == Some(layer));
+                x = block
+                    .forward(x, &Context { pass, rotations: &rotations, layer, next, ends })?;
             }
             if !is_last {
                 return x.whole();
@@ -328,7 +333,7 @@ impl<B: Block> CausalLm for DecoderLm<B> {
     ) -> Result<Tensor> {
         let missing = || Error::op("run_layer", format!("there is no layer {layer}"));
         let block = self.model.layers.get(layer).ok_or_else(missing)?;
-        let context = Context { pass, rotations, layer, next: None };
+        let context = Context { pass, rotations, layer, next: None, ends: None };
         block.forward(Residual::new(x.clone()), &context)?.whole()
     }
 

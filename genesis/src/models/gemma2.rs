@@ -64,6 +64,7 @@ impl Block for SandwichBlock {
         watch_block(self, || {
             let (x, normed) = x.before(&self.input_layernorm, self.self_attn.defers_norm())?;
             let seen = self.self_attn.forward(&normed, context)?;
+            let x = context.going_on(x)?;
             let x = x.plus(self.post_attention_layernorm.forward(&seen)?)?;
             let (x, normed) = x.before(&self.pre_feedforward_layernorm, self.mlp.defers_norm())?;
             x.plus(self.post_feedforward_layernorm.forward(&self.mlp.of_normed(&normed)?)?)

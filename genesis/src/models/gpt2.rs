@@ -10,6 +10,7 @@ use super::attend::{Attend, Heads};
 use super::blueprint::Blueprint;
 use super::decoder::check_tokens;
 use super::layer_checkpoints::LayerCheckpoints;
+use super::paged::Ends;
 use super::projection::Projection;
 use super::residual::{Residual, watch_block};
 use super::rotation::Rotation;
@@ -17,7 +18,7 @@ use super::settings::Settings;
 use super::{CausalLm, KvShape, Pass};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::nn::{Embedding, LayerNorm, Module, Parameter, watch};
+use crate::nn::{Embedding, LayerNorm, Module, Parameter, is_observed, watch};
 use crate::ops::{Activation, Reduction};
 use crate::tensor::Tensor;
 
@@ -107,7 +108,12 @@ pub struct Gpt2 {
 }
 
 impl Gpt2Attention {
-    fn forward(&self, x: &Tensor, layer: usize, pass: &Pass<'_>) -> Result<Tensor> {
+    fn forward(
+        &self,
+        x: &Tensor,
+        layer: usize,
+        pass: (&Pass<'_>, Option<&Ends>),
+    ) -> Result<Tensor> {
         watch(self, || {
             let joined = self.c_attn.forward(x)?; // [.., tokens, 3 C]
             let heads = joined.unflatten(-1, &[3, self.heads as i64, -1])?; // [.., 3, H, D]
@@ -120,10 +126,20 @@ impl Gpt2Attention {
 }
 
 impl Gpt2Block {
-    fn forward(&self, x: Residual, layer: usize, pass: &Pass<'_>) -> Result<Residual> {
+    fn forward(
+        &self,
+        x: Residual,
+        layer: usize,
+        (pass, ends): (&Pass<'_>, Option<&Ends>),
+    ) -> Result<Residual> {
         watch_block(self, || {
             let (x, normed) = x.for_products(&self.ln_1)?;
-            let x = x.plus(self.attn.forward(&normed, layer, pass)?)?;
+            let seen = self.attn.forward(&normed, layer, (pass, ends))?;
+            let x = match ends {
+                Some(ends) => x.at_ends(ends)?,
+                None => x,
+            };
+            let x = x.plus(seen)?;
             let (x, normed) = x.for_products(&self.ln_2)?;
             let hidden = self.mlp.activation.apply(&self.mlp.c_fc.forward(&normed)?)?;
             x.plus(self.mlp.c_proj.forward(&hidden)?)
@@ -148,6 +164,8 @@ impl Gpt2 {
         };
         watch(model, || {
             let checkpoints = LayerCheckpoints::of(pass, &Arc::from([]));
+            // Who observes a layer is shown all tokens.
+            let ends = pass.ends().filter(|_| !is_observed());
             let mut x = Residual::new(model.wte.forward(tokens)?.add(&positions)?);
             for (layer, block) in model.h.iter().enumerate() {
                 x = match &checkpoints {
@@ -155,7 +173,10 @@ impl Gpt2 {
                         let first = |x: &Tensor| self.run_layer(layer, x, pass, &[]);
                         Residual::new(checkpoints.run(layer, &x.whole()?, first)?)
                     }
-                    None => block.forward(x, layer, pass)?,
+                    None => {
+                        let ends = ends.filter(|_| layer + 1 == model.h.len());
+                        block.forward(x, layer, (pass, ends))?
+                    }
                 };
             }
             x.normed(&model.ln_f)
@@ -199,7 +220,7 @@ impl CausalLm for Gpt2 {
     ) -> Result<Tensor> {
         let missing = || Error::op("run_layer", format!("there is no layer {layer}"));
         let block = self.transformer.h.get(layer).ok_or_else(missing)?;
-        block.forward(Residual::new(x.clone()), layer, pass)?.whole()
+        block.forward(Residual::new(x.clone()), layer, (pass, None))?.whole()
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {

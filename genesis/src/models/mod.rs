@@ -86,7 +86,7 @@ pub use mlp::GatedMlp;
 pub use norm::Norm;
 pub use normed::Normed;
 pub use packed::{ContextParts, Packed};
-pub use paged::{Batch, KvCache, KvShape, Pass};
+pub use paged::{Batch, Ends, KvCache, KvShape, Pass};
 pub use projection::Projection;
 pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
 pub use residual::Residual;
@@ -144,7 +144,8 @@ pub trait CausalLm: Module {
     ///
     /// # Shapes
     /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Packed: `tokens: [N]` gives `[N, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
-    /// of the tokens are written to the cache.
+    /// of the tokens are written to the cache. Where [`Batch::ends`] are given it may give those of the `S` last tokens
+    /// alone, `[S, C]`.
     /// A later stage takes hidden states in the place of tokens, and all stages but the last give those behind their last
     /// layer.
     /// # Errors

@@ -28,6 +28,16 @@ pub enum Pass<'a> {
     },
 }
 
+impl Pass<'_> {
+    /// The tokens whose hidden states alone are looked at.
+    pub(super) fn ends(&self) -> Option<&Ends> {
+        match self {
+            Pass::Paged { batch, .. } => batch.ends.as_ref(),
+            Pass::Whole | Pass::Packed(_) => None,
+        }
+    }
+}
+
 /// Where the new tokens of a paged batch belong; every tensor is on the model's device.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -45,9 +55,57 @@ pub struct Batch {
     pub max_queries: usize,
     /// The most keys of a sequence.
     pub max_keys: usize,
+    /// Where nobody looks at other hidden states than those of the last new token of each sequence: which these are.
+    pub ends: Option<Ends>,
+}
+
+/// The last new token of each sequence of a batch.
+///
+/// What the last layer computes of other tokens than these, nobody sees but for their keys and values:
+///
+/// ```text
+/// tokens      a0 a1 a2 a3 | b0 b1        rows 3, 5
+/// last layer  keys and values of 6 tokens; attention, products and norms of 2
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// `[S]`, i64
+    rows: Tensor,
+    /// Where the only query of each sequence begins, as `Batch::query_starts`: `[S + 1]`, i64.
+    starts: Tensor,
+}
+
+impl Ends {
+    /// The rows of the last new tokens, `[S]`, i64; any row stands for a sequence without tokens.
+    ///
+    /// # Errors
+    /// If rows are of another dtype or have several axes, or memory runs out.
+    pub fn new(rows: Tensor) -> Result<Ends> {
+        if rows.dtype() != DType::I64 || rows.rank() != 1 {
+            let (dtype, shape) = (rows.dtype(), rows.shape());
+            let message = format!("rows of last tokens must be i64 [S], got {dtype} {shape:?}");
+            return Err(Error::op("ends", message));
+        }
+        let count = rows.numel() as f64;
+        let starts = Tensor::arange(0.0, count + 1.0, 1.0, (DType::I64, rows.device()))?;
+        Ok(Ends { rows, starts })
+    }
+
+    /// The rows of last tokens of what all new tokens have, `[N, ..]` to `[S, ..]`.
+    ///
+    /// # Errors
+    /// If a row is out of range.
+    pub fn of(&self, all: &Tensor) -> Result<Tensor> {
+        all.index_select(0, &self.rows)
+    }
 }
 
 impl Batch {
+    /// As [`Batch::layout`], of queries of last tokens alone.
+    pub(super) fn layout_of<'b>(&'b self, ends: &'b Ends) -> PagedLayout<'b> {
+        PagedLayout { query_starts: &ends.starts, max_queries: 1, ..self.layout() }
+    }
+
     /// Where its tokens and keys are, as attention takes it.
     pub(super) fn layout(&self) -> PagedLayout<'_> {
         PagedLayout {

@@ -19,6 +19,7 @@
 
 use super::norm::Norm;
 use super::normed::Normed;
+use super::paged::Ends;
 use super::projection::Projection;
 use super::stream_norm::StreamNorm;
 use crate::error::Result;
@@ -107,6 +108,18 @@ impl Residual {
     /// If the channels are not those of the norm.
     pub(super) fn normed(self, norm: &impl StreamNorm) -> Result<Tensor> {
         Ok(norm.of_stream(&self.sum, self.added.as_ref(), false)?.1)
+    }
+
+    /// The hidden states of last tokens alone.
+    pub(super) fn at_ends(self, ends: &Ends) -> Result<Residual> {
+        let Residual { sum, added, weighted } = self;
+        let sum = ends.of(&sum)?;
+        let added = added.map(|added| ends.of(&added)).transpose()?;
+        let weighted = match weighted {
+            Some((x, weights)) => Some((ends.of(&x)?, weights)),
+            None => None,
+        };
+        Ok(Residual { sum, added, weighted })
     }
 
     /// The hidden states.

@@ -6,6 +6,7 @@ use genesis_kernel::ir::DType;
 
 use super::attend::{Attend, Heads};
 use super::norm::Norm;
+use super::paged::Ends;
 use super::{Batch, KvCache};
 use crate::error::{Error, Result};
 use crate::ops::{self, CacheSlots};
@@ -64,15 +65,15 @@ impl Rotation {
         }
     }
 
-    /// What the queries of new tokens see in the cache of a layer, `[N, H, D]`: norms of heads, rotation, the write of
-    /// keys and values, and attention. None where there is no such kernel: f64, norms whose weights have an offset.
+    /// What the queries of new tokens, or of `ends` alone, see in the cache of a layer, `[N, H, D]`: norms of heads,
+    /// rotation, the write of keys and values, and attention. None where there is no such kernel: f64, norms whose weights have an offset.
     pub(super) fn seen(
         &self,
         Heads { q, k, v }: Heads<'_>,
         norms: (Option<&Norm>, Option<&Norm>),
         attend: &Attend,
         layer: usize,
-        (batch, cache): (&Batch, &KvCache),
+        (batch, cache, ends): (&Batch, &KvCache, Option<&Ends>),
     ) -> Result<Option<Tensor>> {
         let (keys, values) = cache.layer(layer)?;
         let norm = match norms {
@@ -89,7 +90,12 @@ impl Rotation {
         let (positions, inv_freq) = (&batch.positions, &self.inv_freq);
         let rotation = ops::Rotation { positions, inv_freq, scale: self.factor, norm };
         let slots = CacheSlots { keys, values, slots: &batch.slots };
-        let (layout, options) = (batch.layout(), attend.paged_options());
-        q.rotate_and_attend(k, v, &rotation, &slots, &layout, &options).map(Some)
+        let options = attend.paged_options();
+        let Some(ends) = ends else {
+            let layout = batch.layout();
+            return q.rotate_and_attend(k, v, &rotation, &slots, &layout, &options).map(Some);
+        };
+        let q = ends.of(&q.rotate_and_cache(k, v, &rotation, &slots)?)?;
+        q.paged_attention(keys, values, &batch.layout_of(ends), &options).map(Some)
     }
 }

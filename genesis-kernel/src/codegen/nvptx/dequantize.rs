@@ -94,10 +94,10 @@ impl Lowering<'_> {
         };
         let word = match step {
             Step::None => spread(above),
-            Step::Mask(mask) => e.or(e.and(spread(0), both(mask.into())), both(power)),
+            Step::Mask(mask) => self.masked_or(spread(0), mask.into(), power),
             Step::Shift(by) => {
                 let moved = e.lshr(spread(0), int(by.into()));
-                e.or(e.and(moved, both(u16::from(255u8 >> by))), both(power))
+                self.masked_or(moved, u16::from(255u8 >> by), power)
             }
         };
         let ty = e.vec(ty, 2);
@@ -116,6 +116,15 @@ impl Lowering<'_> {
         }
         let half = e.intrinsic("llvm.fma", &[ty], &[floats, splat(0.5), splat(-zero)]);
         e.intrinsic("llvm.minnum", &[ty], &[below, half])
+    }
+
+    /// `word & mask | power` in both half-words, one instruction: ptxas makes two of an `and` and an `or` of constants.
+    fn masked_or(&self, word: Val, mask: u16, power: u16) -> Val {
+        let e = self.e;
+        let both = |n: u16| u32::from(n) << 16 | u32::from(n);
+        // The truth table of `a & b | c`.
+        let text = format!("lop3.b32 $0, $1, {:#x}, {:#x}, 0xea;", both(mask), both(power));
+        e.inline_asm(e.i32(), &text, "=r,r", &[word], false)
     }
 }
 
@@ -171,8 +180,8 @@ mod tests {
     #[test]
     fn codes_of_4_bits_are_two_in_an_instruction() {
         for (dtype, add) in [(DType::F16, "add.rn.f16x2"), (DType::BF16, "add.rn.bf16x2")] {
-            let what = ["ld.shared.b16", "prmt.b32", add, "cvt.rn"];
-            assert_eq!(count(&halves::KERNEL, dtype, &what), [16, 16, 32, 0], "{dtype}");
+            let what = ["ld.shared.b16", "prmt.b32", "lop3.b32", add, "cvt.rn"];
+            assert_eq!(count(&halves::KERNEL, dtype, &what), [16, 16, 32, 32, 0], "{dtype}");
         }
     }
 

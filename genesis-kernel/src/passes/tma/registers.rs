@@ -65,7 +65,10 @@ fn loaded(func: &Func, uses: &[u32], region: Region, value: Value) -> Option<Ope
     let mut uses = uses.to_vec();
     uses[value.index()] = 1;
     let mut operand = operand(func, &uses, region, (value, 1), Multicast::None)?;
-    (operand.contiguous == 1 && operand.source.is_plain()).then(|| {
+    // Axes of the view that are rows of the tile together are lines of its slot, one after the other.
+    let [rows, columns] = &operand.source.axes;
+    let is_matrix = !rows.is_empty() && columns.len() == 1;
+    (operand.contiguous == 1 && is_matrix).then(|| {
         operand.registers = true;
         operand.map.tf32 = false;
         operand

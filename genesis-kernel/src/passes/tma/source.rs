@@ -104,11 +104,6 @@ impl Source {
         let axis = self.axes.iter().position(last_is_unit)?;
         self.axes[axis].split_last().map(|(_, beside)| (axis, beside))
     }
-
-    /// Whether each axis of the tile is one axis of the view.
-    pub(super) fn is_plain(&self) -> bool {
-        self.axes.iter().all(|axes| axes.len() == 1)
-    }
 }
 
 /// Whether products are all that reads a tile, as it is or in another shape. Each gets it for itself: it

@@ -455,6 +455,44 @@ fn a_box_of_positions_is_one_axis_of_an_operand() {
     );
 }
 
+#[test]
+fn a_box_of_rows_is_one_axis_of_an_operand_in_registers() {
+    let promises = "multiple_of 16 unit_stride stride_multiple_of 16";
+    check_tables(
+        &format!(
+            "kernel codes(%w: view<u8,4> readonly {promises}, %x: view<bf16,2> readonly {promises}, \
+                          %c: view<f32,2> exclusive) {{
+  %0 = program_id 0 : i64
+  %1 = const 0 : i64
+  %2 = const 128 : i64
+  %3 = view_dim 3 %w : i64
+  %4 = const 0.0 : f32
+  %5 = broadcast %4 : f32[64x8]
+  %6 = for %7 = %1 to %3 step %2 carry (%8 = %5) {{
+    %9 = view_load %w, %0, %1, %1, %7 : u8[4x2x8x128]
+    %10 = reshape %9 : u8[64x128]
+    %11 = cast %10 : bf16[64x128]
+    %12 = view_load %x, %0, %7 : bf16[8x128]
+    %13 = transpose [1, 0] %12 : bf16[128x8]
+    %14 = dot ieee %11, %13, %8 : f32[64x8]
+    yield %14
+  }} : f32[64x8]
+  view_store %c, %6, %0, %0
+  return
+}}"
+        ),
+        expect![[r#"
+            tma map param 0 u8 axes [3, 2, 1, 0] block [128, 8, 2, 4] swizzle 128
+            tma map param 1 bf16 axes [1, 0] block [64, 8] swizzle 128
+            tma channel stages 0 bytes 10240
+            tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1 registers
+            tma load map 1 channel 0 offset 8192 bytes 2048 contiguous 0
+            %9 = tma_load 0 %0, %1, %1, %7 : u8[64x128]
+            %11 = tma_load 1 %0, %7 : bf16[128x8]
+        "#]],
+    );
+}
+
 /// Two products of the same tiles, one of them of what a line scales.
 const SHARED: &str = "
 kernel shared(%k: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %q: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %l: view<f32,1> readonly multiple_of 16 unit_stride, %o: view<f32,2> exclusive, %n: i64) {

@@ -16,6 +16,7 @@ use crate::autograd::{is_grad_enabled, no_grad};
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
+use crate::ops::random::dropout_from;
 use crate::ops::{apply, check_pair};
 use crate::random::default_generator;
 use crate::tensor::Tensor;
@@ -325,7 +326,8 @@ impl Call<'_> {
         let lse = with_lse.then(|| no_grad(|| logarithms(&scores, seen.as_ref()))).transpose()?;
         let mut weights = weights(&scores, seen.as_ref())?;
         if options.dropout > 0.0 {
-            weights = weights.dropout(options.dropout)?;
+            let state = default_generator().take(weights.numel());
+            weights = dropout_from(&weights, options.dropout, state)?;
         }
         Ok((weights.matmul(&v)?.to_dtype(self.q.dtype())?, lse))
     }

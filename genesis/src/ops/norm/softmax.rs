@@ -1,7 +1,9 @@
 //! Softmax and log-softmax along any dimension.
 
+use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::tuning::rows::{KeptRows, Pieces, RowBlock};
+use genesis_kernel::tuning::shared::vector_elements;
 use kernels::softmax as device;
 
 use crate::autograd::{SavedTensors, is_grad_enabled};
@@ -47,6 +49,8 @@ struct Row {
     name: &'static str,
     short: &'static KernelDef,
     long: &'static KernelDef,
+    /// Of dense rows that begin anywhere in a vector.
+    unaligned: &'static KernelDef,
     /// The gradient of rows that a program keeps, and of any by ops.
     short_bwd: &'static KernelDef,
     grad: fn(&Tensor, &Tensor) -> Result<Tensor>,
@@ -56,6 +60,7 @@ static SOFTMAX: Row = Row {
     name: "softmax",
     short: &device::softmax::KERNEL,
     long: &device::softmax_long::KERNEL,
+    unaligned: &device::softmax_unaligned::KERNEL,
     short_bwd: &device::softmax_bwd::KERNEL,
     grad: |y, dy| {
         let product = y.mul(dy)?;
@@ -69,6 +74,7 @@ static LOG_SOFTMAX: Row = Row {
     name: "log_softmax",
     short: &device::log_softmax::KERNEL,
     long: &device::log_softmax_long::KERNEL,
+    unaligned: &device::log_softmax_unaligned::KERNEL,
     short_bwd: &device::log_softmax_bwd::KERNEL,
     grad: |y, dy| dy.sub(&y.exp()?.mul(&dy.sum_dims(&[-1], true)?)?),
 };
@@ -142,8 +148,17 @@ impl Op for Last {
         }
         let pieces = Pieces::of_row(chip, n, x.dtype().bytes(), true);
         let grid = Grid::x(m);
-        let (consts, warps) = (pieces.consts(), pieces.warps);
-        launch::warped_views(self.row.long, grid, &dtypes, &consts, warps, &tensors, &[])?;
+        let (mut consts, warps) = (pieces.consts().to_vec(), pieces.warps);
+        let vector = vector_elements(x.dtype().bytes());
+        let is_unaligned = m > 1 && !n.is_multiple_of(vector) && !chip.is_cpu();
+        if !(is_unaligned && x.is_contiguous()) {
+            launch::warped_views(self.row.long, grid, &dtypes, &consts, warps, &tensors, &[])?;
+            return Ok(y);
+        }
+        consts.push(vector as i64);
+        let (all, out) = (x.reshape(&[x.numel()])?, y.reshape(&[x.numel()])?);
+        let (tensors, n) = ([(&all, false), (&out, true)], launch::number(DType::I64, n as f64));
+        launch::warped_views(self.row.unaligned, grid, &dtypes, &consts, warps, &tensors, &[n])?;
         Ok(y)
     }
 

@@ -452,7 +452,7 @@ impl Generator {
         if p == 1.0 {
             return x.mul_scalar(0.0);
         }
-        apply(Dropout { p, state: self.take(x.numel()) }, &[x])
+        apply(Dropout { p, state: self.take(x.numel()), kernel: &device::dropout::KERNEL }, &[x])
     }
 }
 
@@ -591,15 +591,19 @@ impl Tensor {
     }
 }
 
-/// [`Tensor::dropout`] with the draws from a state on.
+/// [`Tensor::dropout`] with the draws from a state on, which are those of attention's kernels.
 #[track_caller]
 pub(in crate::ops) fn dropout_from(x: &Tensor, p: f64, state: RngState) -> Result<Tensor> {
-    apply(Dropout { p, state }, &[x])
+    match p {
+        1.0 => x.mul_scalar(0.0),
+        _ => apply(Dropout { p, state, kernel: &device::dropout_by_element::KERNEL }, &[x]),
+    }
 }
 
 struct Dropout {
     p: f64,
     state: RngState,
+    kernel: &'static KernelDef,
 }
 
 impl Op for Dropout {
@@ -613,17 +617,12 @@ impl Op for Dropout {
         let [seed, offset] = state_args(self.state)?;
         let numbers = [seed, offset, launch::number(DType::F32, self.p)];
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
-        launch::dense(
-            &device::dropout::KERNEL,
-            &dtypes,
-            &[],
-            &[(&x, false), (&y, true)],
-            &numbers,
-        )?;
+        launch::dense(self.kernel, &dtypes, &[], &[(&x, false), (&y, true)], &numbers)?;
         Ok(y)
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(apply(Dropout { p: self.p, state: self.state }, &[dy])?)])
+        let Dropout { p, state, kernel } = *self;
+        Ok(vec![Some(apply(Dropout { p, state, kernel }, &[dy])?)])
     }
 }
