@@ -417,7 +417,6 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("softmax", DType::F32, &[1, 256], 4),
     ("softmax", DType::BF16, &[2, 128], 2),
     ("softmax_long", DType::BF16, &[64, 32, 2], 4),
-    ("softmax_unaligned", DType::BF16, &[64, 32, 2, 8], 4),
     ("log_softmax", DType::F32, &[1, 128], 4),
     ("logit_losses", DType::F32, &[64, 16, 4, 1, 0, 1, 1], 4),
     ("logit_losses_kept", DType::BF16, &[2, 128], 4),
